@@ -295,10 +295,11 @@ def truth_of(path: Path, is_training: bool) -> Mapping[str, bool]:
 
 def test_the_real_split_files(reference_data: Path) -> None:
     folder = reference_data / "cad"
-    found = read_folder(folder)
-    train, dev, test = (
-        truth_of(folder / f"cad_v1_1_{part}.tsv.gz", part == "train") for part in ("train", "dev", "test")
-    )
+    contents = {name: gzip.decompress((folder / f"{name}.gz").read_bytes()) for name in SPLITS}
+    assert {name: sha256(content) for name, content in contents.items()} == SPLITS
+    assert download.SOURCE_URL == "https://zenodo.org/records/4881008/files/data.zip?download=1"
+    found, paths = read_folder(folder), [folder / f"cad_v1_1_{part}.tsv.gz" for part in ("train", "dev", "test")]
+    train, dev, test = (truth_of(path, path == paths[0]) for path in paths)
     assert {document.id: document.biased for document in found.training} == train
     assert {document.id: document.biased for document in found.evaluation} == {**dev, **test}
     assert (len(found.training), len(found.evaluation)) == (len(train), len(dev) + len(test))
@@ -311,22 +312,21 @@ DEV = "cad_v1_1_dev.tsv"
 AT_GROUP, AT_AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
 
 
-def entry(name: str, split: str, primary: str, text: str, **cells: str) -> Row:
-    return row(entry=name, split=split, primary=primary, text=text, **cells)
-
-
-ROWS = (
-    entry("a1-title", "train", "Neutral", "Tea is warm."),
-    entry("a1-post", "train", "Neutral", "  Rain [linebreak]  [linebreak] is wet. "),
-    entry("a2", "train", AT_GROUP, "Old cooks are slow.", target="age", marked="are slow"),
-    entry("b1", "dev", "Slur", "A word was said."),
-    entry("b2", "dev", AT_AFFILIATION, "Clerks dawdle and clerks doze.", target="profession", marked="dawdle"),
-    entry("b2", "dev", "Slur", "Clerks dawdle and clerks doze.", target="profession", marked="doze"),
-    entry("b2", "dev", AT_GROUP, "Clerks dawdle and clerks doze again.", target="age", marked="clerks doze"),
-    entry("c1-post", "test", "Neutral", "It is noon."),
-    entry("c2", "test", "CounterSpeech", "That was unkind."),
-    entry("c3", "exclude_empty", "Neutral", ""),
-    entry("c4", "exclude_bot", "Neutral", "I am a bot."),
+ROWS = tuple(
+    row(entry=name, split=split, primary=primary, text=text, **cells)
+    for name, split, primary, text, cells in (
+        ("a1-title", "train", "Neutral", "Tea is warm.", {}),
+        ("a1-post", "train", "Neutral", "  Rain [linebreak]  [linebreak] is wet. ", {}),
+        ("a2", "train", AT_GROUP, "Old cooks are slow.", {"target": "age", "marked": "are slow"}),
+        ("b1", "dev", "Slur", "A word was said.", {}),
+        ("b2", "dev", AT_AFFILIATION, "Clerks dawdle and clerks doze.", {"target": "profession", "marked": "dawdle"}),
+        ("b2", "dev", "Slur", "Clerks dawdle and clerks doze.", {"target": "profession", "marked": "doze"}),
+        ("b2", "dev", AT_GROUP, "Clerks dawdle and clerks doze again.", {"target": "age", "marked": "clerks doze"}),
+        ("c1-post", "test", "Neutral", "It is noon.", {}),
+        ("c2", "test", "CounterSpeech", "That was unkind.", {}),
+        ("c3", "exclude_empty", "Neutral", "", {}),
+        ("c4", "exclude_bot", "Neutral", "I am a bot.", {}),
+    )
 )
 
 
@@ -466,9 +466,3 @@ def test_a_damaged_archive_and_one_of_other_files_are_refused_and_not_kept(
     assert kept(cache) == {}
     site.files[ARCHIVE] = whole
     assert len(load_documents("cad").evaluation) == 3
-
-
-def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:
-    assert download.SOURCE_URL == "https://zenodo.org/records/4881008/files/data.zip?download=1"
-    packed_files = {name: reference_data / "cad" / f"{name}.gz" for name in SPLITS}
-    assert {name: sha256(gzip.decompress(path.read_bytes())) for name, path in packed_files.items()} == SPLITS

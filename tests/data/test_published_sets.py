@@ -18,32 +18,16 @@ def cloze_query(item: object) -> ClozeQuery:
     return query
 
 
-@pytest.mark.parametrize(
-    ("name", "w_name", "n_values", "texts_per_value"),
-    [
-        ("mgc", "date", 30, 60),
-        ("mgc", "place", 20, 60),
-        ("mgt", "date", 30, 60),
-        ("mgt-icml", "date", 30, 36),
-        ("mgt-icml", "subreddit", 61, 18),
-    ],
-)
-def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> None:
-    items = data.load(name).items([data.load_covariate(w_name)])
-    per_value = Counter(item.factors["w_index"] for item in items)
-    assert sorted(per_value) == list(range(n_values))
-    assert set(per_value.values()) == {texts_per_value}
-    assert len({item.id for item in items}) == len(items)
-    assert len({item.cluster for item in items}) == texts_per_value
-
-
 def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     items = data.load("mgc").items()
     texts = [cloze_query(item).display_text() for item in items]
-    assert len(texts) == len(set(texts)) == 3000
+    assert len(texts) == len(set(texts)) == len({item.id for item in items}) == 3000
+    assert Counter(item.factors["w_name"] for item in items) == {"date": 30 * 60, "place": 20 * 60}
+    assert len({item.cluster for item in items}) == 60
     assert texts[0] == "In 1801, ___ was a child."
-    assert "In Mali, ___ will be an adult." in texts
-    assert "In Democratic Republic of Congo, ___ has become a grown up." in texts
+    assert {"In Mali, ___ will be an adult.", "In Democratic Republic of Congo, ___ has become a grown up."} <= set(
+        texts
+    )
 
 
 def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
@@ -55,7 +39,13 @@ def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     assert (places[0], places[9], places[10], places[19]) == ("Afghanistan", "Saudi Arabia", "Switzerland", "Iceland")
     subreddits = data.load_covariate("subreddit").values
     assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
-    items = data.load("mgt-icml").items([data.load_covariate("subreddit")])
+    for name, w_name, n in (
+        ("mgt", "date", 30 * 60),
+        ("mgt-icml", "date", 30 * 36),
+        ("mgt-icml", "subreddit", 61 * 18),
+    ):
+        items = data.load(name).items([data.load_covariate(w_name)])
+        assert len(items) == len({item.id for item in items}) == n
     assert cloze_query(items[0]).display_text() == "___ was a child. GlobalOffensive."
 
 
