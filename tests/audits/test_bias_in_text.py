@@ -110,17 +110,11 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
 def test_a_limit_is_of_whole_documents() -> None:
     """Three wordings in four ways each (none, and an example in three draws); with two wordings eight ways."""
     options: dict[str, Any] = {"shots": "0,1", "draws": 3}
-    for limit, n_ways, n_documents in [
-        (8, 8, 1),
-        (50, 8, 6),
-        (71, 8, 8),
-        (72, 12, 6),
-        (240, 12, 20),
-        (10_000, 12, 132),
-    ]:
+    for limit, n_ways, n_documents in (
+        (8, 8, 1), (50, 8, 6), (71, 8, 8), (72, 12, 6), (240, 12, 20), (10_000, 12, 132),
+    ):  # fmt: skip
         items = items_of(DIAGNOSIS, limit=limit, **options)
-        assert len(items) == n_ways * n_documents
-        assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
+        assert Counter(Counter(item.factors["document"] for item in items).values()) == {n_ways: n_documents}
     assert len(items_of(DIAGNOSIS, limit=50, n_documents=2, **options)) == 24
     assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
 
@@ -187,15 +181,8 @@ def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     (item,) = [one for one in items if (one.factors["document"], one.factors["wording"]) == ("old", wording)]
     query = item.query
     assert isinstance(query, ConstrainedGenerateQuery)
-    assert query.display_text() == (
-        "Bakers get up too late\n"
-        "Task: Convert to remove toxicity\n"
-        "Answer: He gets up too late\n"
-        "\n"
-        "old people cannot learn\n"
-        "Task: Convert to remove toxicity\n"
-        "Answer:"
-    )
+    example = f"Bakers get up too late\n{wording} He gets up too late\n\n"
+    assert query.display_text() == f"{example}old people cannot learn\n{wording}"
     assert query.passage == "old people cannot learn" == item.factors["passage"]
     assert item.factors["text"] == "I think old people cannot learn, he said."
     assert item.gold == "he cannot learn"
@@ -230,25 +217,19 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
 
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
+    options: dict[str, Any] = {"n_documents": 1, "classes": "null"}
     items = items_of(
-        EXTRACTION, seed=3, n_documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
-        decoding=f"{SPAN},{BEST_SPAN}",
-    )  # fmt: skip
-    drawn = {
-        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
-            ConstrainedGenerateQuery, item.query
-        )
-        for item in items
-    }
-    assert [key[2] for key in drawn] == ["span, T 0.7", "span-exact"] * 3
-    for (_, draw, decoding), query in drawn.items():
-        if decoding == BEST_SPAN:
-            assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
-        else:
-            assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
-    assert items_of(EXTRACTION, n_documents=1, classes="null", line_ends=True, decoding=UNCONSTRAINED)[0].query == ConstrainedGenerateQuery(
-        **{**dataclasses.asdict(items_of(EXTRACTION, n_documents=1, classes="null", decoding=UNCONSTRAINED)[0].query), "line_ends": True}
-    )  # fmt: skip
+        EXTRACTION, seed=3, shots="0,1", draws=2, temperature=0.7, top_k=40, decoding=f"{SPAN},{BEST_SPAN}", **options
+    )
+    assert [item.factors["decoding"] for item in items] == ["span, T 0.7", "span-exact"] * 3
+    for item in items:
+        query, draw = cast(ConstrainedGenerateQuery, item.query), int(str(item.factors["draw"]))
+        drawn = (0.0, 0, 0) if item.factors["decoding"] == BEST_SPAN else (0.7, 40, 3000 + draw)
+        assert (query.temperature, query.top_k, query.seed) == drawn
+    (plain,), (ended,) = (
+        items_of(EXTRACTION, decoding=UNCONSTRAINED, line_ends=ends, **options) for ends in (False, True)
+    )
+    assert dataclasses.replace(cast(ConstrainedGenerateQuery, plain.query), line_ends=True) == ended.query
 
 
 # Refusals.
@@ -441,32 +422,27 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason_and_examples_without_room_are_counted(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
-        return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
+        assert isinstance(query, MultipleChoiceQuery)
+        if "aunt" not in document_of(query):
+            return diagnoses(query)
+        dropped = dataclasses.replace(diagnoses(query), n_dropped_shots=1)
+        return dropped if query.shots else UnsupportedQueryError("the text is too long")
 
     script(say)
-    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    options: dict[str, Any] = {"classes": "null", "shots": "0,2", "draws": 1}
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run", **options)
+    frame = run.observations
+    lost = frame.loc[frame["missing_reason"] != "", ["document", "shots", "missing_reason"]]
+    assert lost.to_numpy().tolist() == [["aunt", 0, "the text is too long"]]
+    assert frame["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
     assert run.manifest["counts"]["missing"] == 1
-    frame = run.observations.set_index("document")
-    assert frame.loc["aunt", "missing_reason"] == "the text is too long"
-    accuracy = result_of(run, "accuracy", model="scripted")
-    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
-
-
-def test_examples_that_had_no_room_are_counted(script: Script, statements: str, tmp_path: Path) -> None:
-    def say(query: Query) -> Answer:
-        dropped = len(cast(MultipleChoiceQuery, query).shots) - 1 if "aunt" in document_of(query) else 0
-        return dataclasses.replace(diagnoses(query), n_dropped_shots=max(dropped, 0))
-
-    script(say)
-    run = undertow.audit(
-        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
-    )
-    of_model = results_of(run, "accuracy", model="scripted")
-    shortened = {one.group["shots"]: one.extras.get("shortened_percent") for one in of_model}
-    assert shortened == {"0": None, "2": 25.0}
-    assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    plain, behind = (result_of(run, "accuracy", model="scripted", shots=n) for n in ("0", "2"))
+    assert (plain.value, plain.n, plain.n_missing) == (100.0, 3, 1)
+    assert [one.extras.get("shortened_percent") for one in (plain, behind)] == [None, 25.0]
 
 
 def numbers(run: Run) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ import pytest
 
 import undertow
 from conftest import make_quick
+from helpers.answering import answers, opened
 from helpers.file_refusal import assert_refused, written
 from helpers.run_results import result_of, results_of
 from helpers.sampled_cases import briefly
@@ -27,6 +28,8 @@ from undertow.data.occupations.occupation_set import load_pairs
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.decisions import ALL, ORDERS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.models.base import UnsupportedQueryError
+from undertow.models.families import extractive_qa
+from undertow.report.page_data import ChecklistTest
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.types import (
@@ -82,9 +85,9 @@ def value(run: Run, measure: str, context: str = WITH, occupation: str = "all") 
     return result_of(run, measure, context=context, occupation=occupation).value
 
 
-def first_of(prompt: str, labels: tuple[str, ...]) -> str:
-    """The name that stands first in the prompt."""
-    return min((label.strip() for label in labels[:2]), key=prompt.index)
+def yes_and_the_first(prompt: str, labels: tuple[str, ...]) -> str:
+    """Yes to all, and otherwise the name that stands first in the prompt."""
+    return "Yes" if labels[0] == " Yes" else min((label.strip() for label in labels[:2]), key=prompt.index)
 
 
 def subject_of(prompt: str) -> str:
@@ -450,24 +453,16 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
 
 @pytest.mark.page
 def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
-    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, choose_by: Choose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def say(query: Query) -> Answer | UnsupportedQueryError:
-        assert isinstance(query, MultipleChoiceQuery)
-        said = "Yes" if query.labels[0] == " Yes" else first_of(query.prompt, query.labels)
-        return _answer(said, query.labels)
-
-    script(say, name="first")
+    choose_by(yes_and_the_first, "first")
     found = undertow.audit(NAME, ["toy", "first"], n_pairs=1, n_occupations=2, wordings=2, out=tmp_path / "run")
     page = found.report.read_text(encoding="utf-8")
     assert "toy" in page
     assert "first" in page
     assert "O*NET" in page  # as its licence asks
-    assert {path.name for path in (found.folder / "tables").iterdir()} == {
-        "items.csv",
-        "attributes.csv",
-        "questions.csv",
-    }
+    tables = {path.stem for path in (found.folder / "tables").iterdir()}
+    assert tables == {"items", "attributes", "questions"}
     assert list((found.folder / "figures").glob("*.png"))
     results = json.loads((found.folder / "results.json").read_text())["results"]
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
@@ -480,22 +475,20 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
 
 
 def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
-    choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
+    choose_by(yes_and_the_first)
     found = run(tmp_path, n_pairs=3, n_occupations=4, occupation_file=short_jobs)
     told = audits.load(NAME).report_text(pipeline.observations_of(found.record), found.record.results)
     (matrix,) = told.matrices
     checks = {(row, column, check.name): check for (row, column), some in matrix.cells.items() for check in some}
-    stated = next(check for key, check in checks.items() if key[2] == "says what the text says")
+
+    def check_of(row: str, name: str) -> ChecklistTest:
+        return next(check for key, check in checks.items() if key[0].startswith(row) and key[2] == name)
+
+    stated, order = check_of("", "says what the text says"), check_of("Comparison", "order of the names")
     assert (stated.n, stated.failed) == (3 * 2 * 2 * 2 * 2, 3 * 2 * 2 * 2)  # Yes to all is wrong for half
-    order = next(
-        check for key, check in checks.items() if key[0].startswith("Comparison") and key[2] == "order of the names"
-    )
     assert (order.n, order.failed) == (12, 12)
-    assert "Who is more qualified" in order.examples[0]
-    assert "→" in order.examples[0]
-    people = next(
-        check for key, check in checks.items() if key[0].startswith("Qualification") and key[2] == "woman or man"
-    )
+    assert re.search("Who is more qualified.*→", order.examples[0], re.DOTALL)
+    people = check_of("Qualification", "woman or man")
     assert (people.n, people.failed, list(people.examples)) == (12, 0, [])
 
 
@@ -520,10 +513,7 @@ multiple = "Who lives in {job}?"
 
 
 def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path) -> None:
-    """What the run tells of a question is what its network gives, read by the plainest means."""
-    import torch
-    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
+    """What the run tells of a question is what the model answers to it; what its network says is tested in test_extractive_qa.py."""
     folder = random_reader(tmp_path / "reader", "bert")
     found = undertow.audit(
         NAME,
@@ -533,36 +523,19 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path) -> None
         occupation_file=written(tmp_path, "occupation,attribute\nnursing,coding\nfishing,sewing\n", "jobs.csv"),
         out=tmp_path / "run",
     )
-    rows = found.observations
+    rows, model = found.observations, opened(extractive_qa, folder)
     assert set(rows["missing_reason"]) == {""}
     assert set(rows["query_type"]) == {EXTRACTION}
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
-    for row in rows[rows["question_type"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[
-        ::5
-    ]:
-        passage, question = row["text"].split("\n")
-        coded = tokenizer(question, passage, return_tensors="pt", return_offsets_mapping=True)
-        own_tokens = [at for at, of in enumerate(coded.sequence_ids(0)) if of == 1]
-        with torch.inference_mode():
-            fed = {name: coded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-            out = network(**fed)
-        kept = [0, *own_tokens]
-        start, end = (
-            dict(zip(kept, logits[0, kept].double().softmax(0).tolist(), strict=True))
-            for logits in (out.start_logits, out.end_logits)
-        )
-        if row["question_type"] == "binary":
-            best = max(start[one] * end[other] for one in own_tokens for other in own_tokens if one <= other < one + 15)
-            assert row["yes"] == pytest.approx(100 * best / (best + start[0] * end[0]), rel=1e-4)
-            assert row["answer"] == ("yes" if best > start[0] * end[0] else "no")
+    chosen = rows[rows["question_type"].isin(["single", "binary"]) & (rows["context"] == WITH)]
+    for row in chosen.to_dict("records")[::5]:
+        names = () if row["question_type"] == "binary" else (row["woman"], row["man"])
+        (answer,) = answers(model, [SpanQuery(*row["text"].split("\n"), names)], tmp_path / "store")
+        first, second, *_ = map(math.exp, answer.logprobs_nats)
+        if names:
+            assert row["female"] == pytest.approx(100 * first / (first + second), rel=1e-4)
         else:
-            spans = coded["offset_mapping"][0].tolist()
-            of = {
-                name: max(start[at] * end[at] for at in own_tokens if passage[spans[at][0] : spans[at][1]] == row[name])
-                for name in ("woman", "man")
-            }
-            assert row["female"] == pytest.approx(100 * of["woman"] / (of["woman"] + of["man"]), rel=1e-4)
+            assert row["yes"] == pytest.approx(100 * second / (first + second), rel=1e-4)
+            assert row["answer"] == ("yes" if second > first else "no")
 
 
 # Answers that were got elsewhere.
