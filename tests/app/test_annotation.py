@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
@@ -70,8 +69,7 @@ class Annotator(Visitor):
     """Whoever judges rephrasings."""
 
     def judge(self, item: str, category: str = "correct", note: str = "", **headers: str) -> Reply:
-        body = json.dumps({"item": item, "category": category, "note": note}).encode()
-        return self.ask("/judgements", body, **headers)
+        return self.ask("/judgements", {"item": item, "category": category, "note": note}, **headers)
 
     def data(self) -> dict[str, Any]:
         """What the page's script is given."""
@@ -87,7 +85,7 @@ class Annotator(Visitor):
 @contextmanager
 def visited(folder: Path, annotator: str = "ann") -> Iterator[Annotator]:
     with in_a_thread(annotation_server(folder, annotator, 0)) as server:
-        yield Annotator(server, "annotate")
+        yield Annotator(server.port, server.access.token, "/annotate")
 
 
 def lines(folder: Path) -> list[dict[str, str]]:
@@ -244,8 +242,7 @@ def test_what_is_no_annotation_is_refused_and_the_server_goes_on(run: Path) -> N
 def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
     """Which is tested in test_app.py."""
     with visited(run) as visitor, visited(run) as other:
-        assert urlsplit(visitor.server.address).hostname == "127.0.0.1"
-        port, item = visitor.server.port, visitor.first()
+        port, item, token = visitor.port, visitor.first(), visitor.cookie.partition("=")[2]
         for name, value, status in (
             ("Cookie", "", 403), ("Cookie", other.cookie, 403), ("Host", "evil.example", 400), ("Origin", "https://evil.example", 403),
         ):  # fmt: skip
@@ -253,16 +250,16 @@ def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
                 reply = visitor.ask(path, body, **{name: value})
                 assert (reply.status, "one span" in reply.text) == (status, False), (name, value, path)
         assert visitor.judge(item, Content_Type="text/plain").status == 415
-        welcome = visitor.ask(f"?token={visitor.server.access.token}", Cookie="")
+        welcome = visitor.ask(f"?token={token}", Cookie="")
         assert (welcome.status, visitor.cookie in welcome.headers["Set-Cookie"]) == (200, True)
-        assert visitor.server.access.token not in visitor.ask("").text
+        assert token not in visitor.ask("").text
         assert not (run / ANNOTATIONS).exists()
         assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
 
 
 def test_other_requests_are_refused_in_words_and_repeat_nothing(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with visited(run) as visitor:
-        port = visitor.server.port
+        port = visitor.port
         for wire in (
             "GET http://[ HTTP/1.1\r\nHost: {}\r\n",
             "PUT / HTTP/1.1\r\nHost: {}\r\n",
@@ -306,7 +303,7 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
     for annotator in ("", "  ", "all", "a\nb", "x" * 81, "\ud800"):
         assert_refused(("--annotator",), annotation_server, run, annotator, 0)
     with visited(run) as visitor:
-        for port in (visitor.server.port, 70_000):
+        for port in (visitor.port, 70_000):
             assert_refused((f"port {port} of 127.0.0.1 cannot be used", "--port"), annotation_server, run, "ann", port)
 
 

@@ -9,10 +9,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -24,7 +23,7 @@ from starlette.responses import HTMLResponse
 
 from helpers.faulty_proxy import wait_until
 from helpers.file_refusal import assert_refused
-from helpers.served_app import LIMIT_S, ServedApp
+from helpers.served_app import Reply, ServedApp, Visitor
 from undertow.app.access_control import HEADERS, MAX_BODY_BYTES
 from undertow.app.server import Server, check_gradio
 
@@ -35,12 +34,6 @@ PAGE = """<head><base href="./"><link rel="preconnect" href="https://fonts.examp
 <link rel="manifest" href="/manifest.json" /><script src="/static/a.js"></script></head>"""
 FILE = "/gradio_api/file="
 MAX_WAITING = 4
-
-
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class Doorway:
@@ -304,7 +297,7 @@ def test_whatever_is_asked_gets_through_only_as_a_request_of_the_page(n: int, do
 
 
 @pytest.fixture(scope="module")
-def visitor(served_app: ServedApp) -> Visitor:
+def visitor(served_app: ServedApp) -> Gradio:
     """Of the page, with a report of somebody else and what nobody may read beside it."""
     folder, runs = served_app.folder, served_app.folder / "runs"
     (runs / "link").symlink_to(folder)
@@ -312,43 +305,18 @@ def visitor(served_app: ServedApp) -> Visitor:
     (runs / RUN_NAME / "manifest.json").write_text("{}")
     (runs / RUN_NAME / "report.html").write_text(FOREIGN)
     (folder / "secret").write_text(SECRET)
-    return Visitor(served_app.address)
+    parts = urlsplit(served_app.address)
+    return Gradio(parts.port or 0, parse_qs(parts.query)["token"][0])
 
 
-class Visitor:
-    """A browser, as far as a server can tell."""
-
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        self.port = parts.port or 0
-        self._handlers: list[tuple[int, str, int]] = []
-        self._cookie = f"undertow-{parts.port}={parse_qs(parts.query)['token'][0]}"
-
-    def ask(self, path: str, value: object = None, **headers: str) -> Reply:
-        with self.asking(path, value, **headers) as reply:
-            return Reply(reply.status, dict(reply.getheaders()), reply.read())
-
-    @contextmanager
-    def asking(self, path: str, value: object = None, **headers: str) -> Iterator[HTTPResponse]:
-        """A reply that is read as it comes; whoever leaves before its end hangs up."""
-        body = None if value is None else json.dumps(value)
-        named = {"Cookie": self._cookie, "Content-Type": "application/json"} | {
-            name.replace("_", "-"): value for name, value in headers.items()
-        }
-        line = HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-        try:
-            line.request("GET" if body is None else "POST", path, body, named)
-            yield line.getresponse()
-        finally:
-            line.close()
+class Gradio(Visitor):
+    """A browser that knows how Gradio's page asks."""
 
     def handlers(self) -> list[tuple[int, str, int]]:
         """Everything that can be asked for: its number, its name, how many fields it reads."""
-        if not self._handlers:
-            listed = [one for one in json.loads(self.ask("/config").body)["dependencies"] if one["backend_fn"]]
-            self._handlers = [(one["id"], one["api_name"], len(one["inputs"])) for one in listed]
-            self._quick = {one["id"] for one in listed if one["queue"] is False}
-        return self._handlers
+        listed = [one for one in json.loads(self.ask("/config").body)["dependencies"] if one["backend_fn"]]
+        self._quick = {one["id"] for one in listed if one["queue"] is False}
+        return [(one["id"], one["api_name"], len(one["inputs"])) for one in listed]
 
     def send(self, name: str, data: list[object], session: str) -> Reply:
         number = next(number for number, known, _ in self.handlers() if known == name)
@@ -380,7 +348,7 @@ def form(**typed: object) -> list[object]:
     return list((dict(zip(names, FORM, strict=True)) | typed).values())
 
 
-def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sentence(visitor: Visitor) -> None:
+def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sentence(visitor: Gradio) -> None:
     page = visitor.ask("/")
     assert page.status == 200
     outside = page.body.partition(b"window.gradio_config")[0]
@@ -398,7 +366,7 @@ def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sente
 
 
 def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that_says_it_is_one(
-    visitor: Visitor, served_app: ServedApp
+    visitor: Gradio, served_app: ServedApp
 ) -> None:
     secret = served_app.folder / "secret"
     own = next(secret.parent.glob("tmp/undertow-app-*"))
@@ -416,7 +384,7 @@ def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that
     assert [path for path in kept if path.is_file() and SECRET in path.read_text("latin-1")] == []
 
 
-def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Visitor) -> None:
+def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Gradio) -> None:
     reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
     assert reading
     for number, name, n_fields in reading:
@@ -436,7 +404,7 @@ def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visit
     assert TOLD in visitor.answer("answer", FORM, "still-there")
 
 
-def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Visitor) -> None:
+def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Gradio) -> None:
     path = re.findall(r"/gradio_api/file=([^\"]*\.csv)", visitor.answer("answer", FORM, "downloads"))[0]
     reply = visitor.ask(f"{FILE}{path}")
     assert (reply.status, reply.headers["content-disposition"].partition(";")[0]) == (200, "attachment")
@@ -445,7 +413,7 @@ def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Visitor) 
         assert visitor.ask(f"{FILE}{other}").status in (403, 404), other
 
 
-def test_a_report_is_served_to_visitors_alone_and_without_an_origin(visitor: Visitor) -> None:
+def test_a_report_is_served_to_visitors_alone_and_without_an_origin(visitor: Gradio) -> None:
     address = f"/report/{quote(RUN_NAME, safe='')}"
     reply = visitor.ask(address)
     assert (reply.status, reply.body.decode()) == (200, FOREIGN)
@@ -468,7 +436,7 @@ def slow_form(number: int) -> list[object]:
 
 
 def test_one_works_four_wait_and_more_are_turned_away_until_a_stop_or_a_closed_window_ends_them(
-    visitor: Visitor,
+    visitor: Gradio,
 ) -> None:
     sessions = [f"crowd{number}" for number in range(MAX_WAITING + 5)]
     replies = {one: visitor.send("answer", slow_form(number), one) for number, one in enumerate(sessions)}
@@ -491,7 +459,7 @@ def test_one_works_four_wait_and_more_are_turned_away_until_a_stop_or_a_closed_w
     wait_until(lambda: TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}"))
 
 
-def test_slow_clients_do_not_block_others(visitor: Visitor) -> None:
+def test_slow_clients_do_not_block_others(visitor: Gradio) -> None:
     with ExitStack() as stack:
         for number in range(80):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", visitor.port)))

@@ -38,9 +38,7 @@ class Person(Visitor):
     """Whoever writes and verifies rephrasings."""
 
     def next(self, *skipped: str) -> dict[str, Any]:
-        reply = self.ask(f"/next?skipped={','.join(skipped)}")
-        assert reply.status == 200, reply.text
-        item: dict[str, Any] = json.loads(reply.text)["item"]
+        item: dict[str, Any] = json.loads(self.ask(f"/next?skipped={','.join(skipped)}").text)["item"]
         return item
 
     def counts(self) -> dict[str, int]:
@@ -49,14 +47,15 @@ class Person(Visitor):
 
     def send(self, item: dict[str, Any], action: str, text: str = "") -> tuple[int, str]:
         said = {"item": item["id"], "n_seen": item["n_seen"], "action": action, "text": text}
-        return self.ask("/answers", json.dumps(said).encode())[:2]
+        reply = self.ask("/answers", said)
+        return reply.status, reply.text
 
 
 @contextmanager
 def visited(documents: Path, annotator: str) -> Iterator[Person]:
     store = RephrasingStore(load_documents(str(documents)), documents.parent / "answers", annotator)
     with in_a_thread(rephrasing_server(store, 0)) as server:
-        yield Person(server, "rephrase")
+        yield Person(server.port, server.access.token, "/rephrase")
 
 
 def lines(documents: Path) -> list[dict[str, Any]]:

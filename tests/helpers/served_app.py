@@ -10,10 +10,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib import request
-from urllib.error import HTTPError
 
 import pytest
 
@@ -83,28 +82,37 @@ def in_a_thread(server: Any) -> Iterator[Any]:
 
 class Reply(NamedTuple):
     status: int
-    text: str
     headers: Any
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
 
 class Visitor:
-    """A browser on a page that is served in a thread, as far as the server can tell."""
+    """A browser, as far as a server of this machine can tell, on one of its pages."""
 
-    def __init__(self, server: Any, page: str) -> None:
-        self.server = server
-        self.page_address = f"http://127.0.0.1:{server.port}/{page}"
-        self.cookie = f"undertow-{server.port}={server.access.token}"
+    def __init__(self, port: int, token: str, page: str = "") -> None:
+        self.port, self.page = port, page
+        self.cookie = f"undertow-{port}={token}"
 
-    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Reply:
+    def ask(self, path: str, body: object = None, **headers: str) -> Reply:
+        with self.asking(path, body, **headers) as reply:
+            return Reply(reply.status, reply.headers, reply.read())
+
+    @contextmanager
+    def asking(self, path: str, body: object = None, **headers: str) -> Iterator[HTTPResponse]:
+        """A reply that is read as it comes; whoever leaves before its end hangs up. A body is bytes, or becomes JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
         given = {"Cookie": self.cookie, "Content-Type": "application/json"}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        asked = request.Request(f"{self.page_address}{path}", data=body, headers=given | named)
+        line = HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         try:
-            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
-                return Reply(reply.status, reply.read().decode(), reply.headers)
-        except HTTPError as error:
-            with error:
-                return Reply(error.code, error.read().decode(), error.headers)
+            line.request("GET" if data is None else "POST", self.page + path, data, given | named)
+            yield line.getresponse()
+        finally:
+            line.close()
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
