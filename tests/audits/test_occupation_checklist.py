@@ -157,7 +157,7 @@ EDUCATION = "Education and Training"
 def test_what_was_granted_goes_before_the_later_questions() -> None:
     """Speaking is granted to the woman, Education to both, and nothing else."""
     granted = {("Speaking", "female"), (EDUCATION, "female"), (EDUCATION, "male")}
-    second = later_items(granted, occupation_names="teacher,singer")
+    second = later_items(granted, occupation_names="teacher,plumber")
     woman, man = str(second[0].factors["pair"]).split("/")
     names = ("question_type", "context", "occupation", "order", "subject")
     of = {
@@ -173,8 +173,9 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
         ("binary", "female", f"{start} {has_woman}\nQuestion: Is {woman} qualified"),
     ):
         assert of[kind, WITH, "teacher", ORDERS[1], subject].startswith(said)
-    # A singer's attributes hold Speaking too; the teacher's stand before the questions about a singer when they are shuffled.
-    assert has_man in of["multiple", SHUFFLED, "singer", ORDERS[0], ""]
+    # A plumber needs neither; the teacher's attributes stand before the questions about a plumber when they are shuffled.
+    shuffled, own = (of["multiple", context, "plumber", ORDERS[0], ""] for context in (SHUFFLED, WITH))
+    assert (has_man in shuffled, has_man in own) == (True, False)
 
 
 def test_attributes_of_either_for_both_and_of_each_other() -> None:
