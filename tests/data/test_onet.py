@@ -33,11 +33,9 @@ def table(rows: Iterable[Row], end: str = "\n") -> str:
     return "".join("\t".join(cells) + end for cells in (COLUMNS, *body))
 
 
-KNOWLEDGE = (
-    row(NURSE, "Biology", "4.00"),
-    row(LAW, "Law", "5.00"),
-    row(ART, "Law", "1.50"),
-    row(ART, "Fine Arts", "4.00"),
+KNOWLEDGE = tuple(
+    row(*cells)
+    for cells in ((NURSE, "Biology", "4.00"), (LAW, "Law", "5.00"), (ART, "Law", "1.50"), (ART, "Fine Arts", "4.00"))
 )
 ABILITIES = (row(NURSE, "Near Vision", "3.00"), row(LAW, "Memory", "2.00"), row(ART, "Memory", "2.00"))
 SKILLS = (
@@ -92,11 +90,8 @@ def test_who_is_not_rated_in_every_category_is_left_out_and_noted(tmp_path: Path
     found = read_onet(release(tmp_path), {"senator": "11-1031.00", "nurse": NURSE, "poet": POET})
     assert list(found.by_occupation) == ["nurse"]
     left_out, imprecise = found.notes
-    for word in (
-        "senator (11-1031.00, no skill or knowledge or ability)",
-        "poet (27-3043.05, no knowledge or ability)",
-    ):
-        assert word in left_out
+    assert "senator (11-1031.00, no skill or knowledge or ability)" in left_out
+    assert "poet (27-3043.05, no knowledge or ability)" in left_out
     assert "Repairing of nurse" in imprecise
     assert_refused((tmp_path, "senator (11-1031.00"), read_onet, tmp_path, {"senator": "11-1031.00"})
 

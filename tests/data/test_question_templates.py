@@ -202,12 +202,11 @@ def test_a_text_that_is_missing_or_has_other_holes_is_refused(
 ) -> None:
     (line,) = (line for line in FRENCH.splitlines() if line.startswith(begins))
     key = begins.partition(" =")[0]
-    for instead in ("", f'{key} = "   "', f"{key} = 3"):
-        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, key)
-    for added in ("{person}", "{}", "{", "}", "{ x }", foreign):
-        assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
-    if lacking:
-        assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
+    wrong = [("", key), (f'{key} = "   "', key), (f"{key} = 3", key)]
+    wrong += [(f'{line[:-1]} {added}"', named) for added in ("{person}", "{}", "{", "}", "{ x }", foreign)]
+    wrong += [(line.replace(lacking, "X"), lacking)] if lacking else []
+    for instead, said in wrong:
+        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, said)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +223,6 @@ def test_a_text_that_is_missing_or_has_other_holes_is_refused(
 )  # fmt: skip
 def test_a_file_with_other_tables_keys_or_braces_is_refused(text: str, named: str, tmp_path: Path) -> None:
     assert_text_refused(tmp_path, text, named)
-    path = tmp_path / "none.toml"
-    assert_refused((path,), load_questions, str(path))
-    path.write_bytes(FRENCH.encode("latin-1", errors="replace"))
-    assert_refused((path, "UTF-8"), load_questions, str(path))
+    assert_refused(("none.toml",), load_questions, str(tmp_path / "none.toml"))
+    latin = write(tmp_path, FRENCH.encode("latin-1", errors="replace"))
+    assert_refused((latin, "UTF-8"), load_questions, latin)
