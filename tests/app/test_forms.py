@@ -53,14 +53,14 @@ def silent(doing: str) -> Any:
     return lambda done, total: None
 
 
-def question(audit_name: str = DRIFT, **typed: object) -> Question:
+def question(audit_name: str = DRIFT, /, **typed: object) -> Question:
     """What becomes of a form, some of its fields changed."""
     return read_form(form(**typed), ALLOWED, audit_name)
 
 
-def drift(step: Any = silent, **typed: object) -> ModelReply:
+def drift(step: Any = silent, /, **typed: object) -> ModelReply:
     """What the toy's answer is told as."""
-    return answer_drift(question(**typed), TOY, step)
+    return answer_drift(question(DRIFT, **typed), TOY, step)
 
 
 # A typed sentence.
@@ -174,7 +174,7 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
 def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list[object], named: str) -> None:
     for value in values:
         with pytest.raises(UndertowError, match=named):
-            question(**{"degree": 4, field: value})
+            question(DRIFT, **{"degree": 4, field: value})
     with pytest.raises(UndertowError, match="values"):  # for both ends
         question(SPECIFICATION, ends=4)
 

@@ -41,8 +41,8 @@ PAIRS = [
 OPTIONS: dict[str, Any] = {"n_pairs": 0, "n_occupations": 6, "contexts": "with,without,shuffled,same,swapped"}
 
 
-def names_file(folder: Path, head: str, pairs: list[tuple[str, str]] = PAIRS, name: str = "names.csv") -> str:
-    return written(folder, "\n".join([head, *(",".join(pair) for pair in pairs)]) + "\n", name)
+def names_file(folder: Path, head: str, pairs: list[tuple[str, str]] = PAIRS) -> str:
+    return written(folder, "\n".join([head, *(",".join(pair) for pair in pairs)]) + "\n", "names.csv")
 
 
 @pytest.fixture
@@ -151,7 +151,8 @@ def test_heads_of_women_and_men_are_those_in_any_order(head: str, tmp_path: Path
 
 @pytest.mark.page
 def test_a_hostile_name_is_escaped(model: str, tmp_path: Path) -> None:
-    options = {"name_pair_file": names_file(tmp_path, "<b>x</b>,=1+$y$"), "n_pairs": 0, "n_occupations": 2}
+    path = names_file(tmp_path, "<b>x</b>,=1+$y$")
+    options: dict[str, Any] = {"name_pair_file": path, "n_pairs": 0, "n_occupations": 2}
     run = undertow.audit(NAME, model, out=tmp_path / "run", contexts="with", **options)
     page = run.report.read_text("utf-8")
     assert "<b>x</b>" not in page

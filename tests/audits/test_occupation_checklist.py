@@ -530,7 +530,8 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path) -> None
     chosen = rows[rows["question_type"].isin(["single", "binary"]) & (rows["context"] == WITH)]
     for row in chosen.to_dict("records")[::5]:
         names = () if row["question_type"] == "binary" else (row["woman"], row["man"])
-        (answer,) = answers(model, [SpanQuery(*row["text"].split("\n"), names)], tmp_path / "store")
+        passage, question = row["text"].split("\n")
+        (answer,) = answers(model, [SpanQuery(passage, question, names)], tmp_path / "store")
         first, second, *_ = map(math.exp, answer.logprobs_nats)
         if names:
             assert row["female"] == pytest.approx(100 * first / (first + second), rel=1e-4)

@@ -22,13 +22,10 @@ GROUPS = ("xe", "ze")
 DRIFTS = ("slope", "slope_gap")
 
 
-def masses(
-    seed: int = 0, n_sentences: int = 12, n_values: int = 12, slope: float = 1.5, noise: float = 0.0
-) -> dict[str, Floats]:
+def masses(seed: int = 0, n_values: int = 12, slope: float = 1.5, noise: float = 0.0) -> dict[str, Floats]:
     """Percent of two groups, of which the first drifts [sentence, value]; noise is that of each value."""
-    rng = np.random.default_rng(seed)
-    shape = n_sentences, n_values
-    levels = 20 + rng.normal(0, 4, (n_sentences, 1)) + noise * rng.normal(size=n_values)
+    rng, shape = np.random.default_rng(seed), (12, n_values)
+    levels = 20 + rng.normal(0, 4, (12, 1)) + noise * rng.normal(size=n_values)
     return {"xe": levels + slope * np.arange(n_values) + rng.normal(0, 1, shape), "ze": 10 + rng.normal(0, 1, shape)}
 
 

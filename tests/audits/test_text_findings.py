@@ -105,11 +105,9 @@ def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> Non
     assert "the best dimension is gender (97.5%), the worst age (2.5%)." in text
 
 
-def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
+def by_wording(right: Mapping[str, float]) -> list[dict[str, Any]]:
     """Two Yes-or-No wordings whose word in one slot is all that differs."""
-    rng = np.random.default_rng(1)
-    golds = (HALF * 2)[:n]
-    rows = []
+    rng, golds, rows = np.random.default_rng(1), (HALF * 2)[:60], []
     for level, share in right.items():
         answers = [gold if rng.random() < share else "neither" for gold in golds]
         rows += said(golds, answers, description_class="question", wording=f"{level}?", slot_target=level)

@@ -37,32 +37,29 @@ DESIGN = {
 }  # fmt: skip
 
 
-def item(sentence: int, value: int, options: tuple[Option, ...] = OPTIONS, prompt: str = "") -> Item:
-    factors: dict[str, str | int | float] = {
-        "challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value),
-    }  # fmt: skip
-    if prompt:
-        factors["prompt"] = prompt
-    return Item(
-        f"{sentence}/{value}/{prompt}",
-        ClozeQuery((f"In {1900 + value}, the ", f" sat {sentence}."), options),
-        factors,
-        str(sentence),
-    )
+def items_of(n_sentences: int = N_SENTENCES, n_values: int = N_VALUES) -> list[Item]:
+    return [
+        Item(
+            f"{sentence}/{value}",
+            ClozeQuery((f"In {1900 + value}, the ", f" sat {sentence}."), OPTIONS),
+            {"challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value)},
+            str(sentence),
+        )
+        for sentence in range(n_sentences)
+        for value in range(n_values)
+    ]
 
 
-def planted(seed: int = 0) -> Floats:
+def planted() -> Floats:
     """Log-probabilities [sentence, value, option]: the odds of the last word grow by a fifth from value to value."""
-    rng = np.random.default_rng(seed)
-    level = np.log([0.5, 0.3, 0.002, 0.001]) + rng.normal(0, 0.2, (N_SENTENCES, N_VALUES, 4))
+    level = np.log([0.5, 0.3, 0.002, 0.001]) + np.random.default_rng(0).normal(0, 0.2, (N_SENTENCES, N_VALUES, 4))
     level[:, :, 3] += np.log(1.2) * np.arange(N_VALUES)
     return level
 
 
-def observed(nats: Floats, scoring_method: str = LIKELIHOOD, prompt: str = "", **answer: Any) -> Observations:
-    items = [item(sentence, value, prompt=prompt) for sentence in range(N_SENTENCES) for value in range(N_VALUES)]
-    answers = tuple(Answer(tuple(nats[divmod(at, N_VALUES)]), 0.1, **answer) for at in range(len(items)))
-    return DRIFT.observe(DESIGN, items, Scores(answers, scoring_method), "m")
+def observed(nats: Floats, scoring_method: str = LIKELIHOOD, **answer: Any) -> Observations:
+    answers = tuple(Answer(tuple(row), 0.1, **answer) for row in nats.reshape(-1, len(OPTIONS)))
+    return DRIFT.observe(DESIGN, items_of(), Scores(answers, scoring_method), "m")
 
 
 def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
@@ -184,8 +181,8 @@ def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str,
 
 def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() -> None:
     reason = "an option holds a character or word that this tokenizer does not know: 'quokka'"
-    items = [item(sentence, value) for sentence in range(8) for value in range(10)]
-    silent = DRIFT.observe(DESIGN, items, Scores(tuple(Answer.missing(reason) for _ in items)), "tinybert")
+    items = items_of(8, 10)
+    silent = DRIFT.observe(DESIGN, items, Scores((Answer.missing(reason),) * len(items)), "tinybert")
     heard = observed(planted())
     both = Observations(pd.concat([silent.frame, heard.frame], ignore_index=True), heard.design)
     results = DRIFT.measure(both, 0)

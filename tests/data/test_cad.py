@@ -330,8 +330,8 @@ ROWS = tuple(
 )
 
 
-def full_file(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> bytes:
-    return table([one | {"id": f"cad_{n}"} for n, one in enumerate(rows, 1)], columns)
+def full_file(rows: Sequence[Row]) -> bytes:
+    return table([one | {"id": f"cad_{n}"} for n, one in enumerate(rows, 1)])
 
 
 def split_files(rows: Sequence[Row]) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -53,8 +53,8 @@ SKILLS = (
 )
 
 
-def release(folder: Path, skills: Sequence[Row] = SKILLS) -> Path:
-    for name, rows in (("Skills.txt", skills), ("Knowledge.txt", KNOWLEDGE), ("Abilities.txt", ABILITIES)):
+def release(folder: Path) -> Path:
+    for name, rows in (("Skills.txt", SKILLS), ("Knowledge.txt", KNOWLEDGE), ("Abilities.txt", ABILITIES)):
         (folder / name).write_text(table(rows), encoding="utf-8")
     return folder
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,7 +137,7 @@ def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(t
     ):
         path = written(tmp_path, content, "w.txt")
         assert_refused((path, named), data.load_covariate, path)
-    for read, given, said in (
+    cases: list[tuple[Callable[..., object], tuple[Any, ...], tuple[str, ...]]] = [
         (data.load, ("mgtt",), ("'mgtt'", "did you mean 'mgt'")),
         (data.load, ("mgc", "AAAI"), ("did you mean 'aaai'",)),
         (data.load_prompts, ("a",), ("did you mean 'A'",)),
@@ -145,7 +147,8 @@ def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(t
             (data.Dates(*span).to_covariate, (), ("date",))
             for span in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5))
         ),
-    ):
+    ]
+    for read, given, said in cases:
         assert_refused(said, read, *given)
 
 

@@ -14,7 +14,8 @@ FORMS = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("th
 
 
 def source(*schemas: tuple[str, str, str, str, str]) -> SchemaSource:
-    made = [Schema.model_construct(**dict(zip(HEADER.split("\t"), cells, strict=True))) for cells in schemas]
+    names = HEADER.split("\t")
+    made = [Schema.model_construct(None, **dict(zip(names, cells, strict=True))) for cells in schemas]
     shares = {"potter": 30.5, "roofer": 2.0}
     return SchemaSource("rooftops", "Rooftops", "this test", tuple(made), shares, ("written here",))
 

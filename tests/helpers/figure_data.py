@@ -47,7 +47,7 @@ YEARS = [f"in {year}" for year in range(1900, 1905)]
 def asked(values: Sequence[str] = YEARS, groups: Sequence[str] = GROUPS, base: float = 10.0) -> pd.DataFrame:
     """Two items for each value of W; the mean of group k at place i is base + 10 k + i."""
     index = np.repeat(np.arange(len(values)), 2)
-    table = pd.DataFrame({"w": [values[place] for place in index], "w_index": index, "w_name": "date"})
+    table = pd.DataFrame({"w": np.repeat(np.array(values, dtype=object), 2), "w_index": index, "w_name": "date"})
     for place, group in enumerate(groups):
         table[group] = base + 10 * place + index + np.tile([-1.5, 1.5], len(values))
     return table
@@ -82,6 +82,6 @@ def cloud(n: int, r: float, scale: float = 1.0, seed: int = 0, shown: int = 1500
     return Cloud(x, y, r, r - 0.01, r + 0.011, n)
 
 
-def panels(scale: float = 1.0, names: tuple[str, str] = ("W", "G"), columns: int = 4) -> list[Panel]:
+def panels(scale: float = 1.0, names: tuple[str, str] = ("W", "G")) -> list[Panel]:
     everyone, selected = cloud(1_000_000, 0.001, scale), cloud(37_351, -0.659, scale, seed=1)
-    return [Panel(*names, everyone, selected if place % 2 else None) for place in range(columns)]
+    return [Panel(*names, everyone, one) for one in (None, selected)]

@@ -24,8 +24,8 @@ IN_ORDER = {
 """The rows of the figure of aspects, from the top."""
 
 
-def many(count: int, name: str = "occupation {}") -> list[Result]:
-    return [gap(name.format(place), place - count / 2, 0.01 if place % 3 else 0.5) for place in range(count)]
+def many(count: int) -> list[Result]:
+    return [gap(f"occupation {at}", at - count / 2, 0.01 if at % 3 else 0.5) for at in range(count)]
 
 
 def bars(axes: Axes) -> list[float]:

@@ -47,9 +47,8 @@ def figure_of(made: Made) -> Figure:
     return made.figure if isinstance(made, Drawing) else made
 
 
-def simulation(name: str = "W", rows: int = 1, columns: int = 2, scale: float = 1.0) -> Drawing:
-    each = [(f"{name} {place}", panels(scale, (name, "G"), columns)) for place in range(rows)]
-    return draw_simulation("d", name, [name] * columns, each)
+def simulation(name: str = "W", scale: float = 1.0) -> Drawing:
+    return draw_simulation("d", name, [name] * 2, [(f"{name} 0", panels(scale, (name, "G")))])
 
 
 def specification(name: str) -> Figure:
