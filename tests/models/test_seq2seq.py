@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers import answering
@@ -147,6 +148,22 @@ def test_log_probabilities_are_those_of_plain_forward_passes(protocol: str, mode
         assert inside == {True, False}
     lengths = {len(steps_by_hand(model, query, option)) for query in QUERIES.values() for option in query.options}
     assert {1, 2, 3} <= lengths
+
+
+@pytest.mark.parametrize("name", ["one piece", "initial", "bracket", "quote", "last"])
+def test_one_blank_of_bart_is_the_fill_mask_pipeline(name: str, bart: Any, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    query = QUERIES[name]
+    fill_mask = pipeline("fill-mask", model=bart.network, tokenizer=bart.tokenizer, top_k=len(bart.tokenizer))
+    scores = {choice["token"]: choice["score"] for choice in fill_mask(query.display_text(bart.tokenizer.mask_token))}
+    tokens = {option: spelled(bart, query.pieces[0], option.fills[0]) for option in query.options}
+    words = {option: ids[0] for option, ids in tokens.items() if len(ids) == 1}
+    assert len(words) > 1
+    (answer,) = answers(bart, [replace(query, options=tuple(words))], tmp_path / "s")
+    assert np.exp(answer.logprobs_nats) == pytest.approx(
+        [scores[token] for token in words.values()], rel=TOLERANCE_NATS
+    )
 
 
 def encoded(model: Any, query: ScoredQuery) -> EncodedQuery:

@@ -365,3 +365,16 @@ def test_the_p_of_a_fit_is_that_of_marks_that_are_shuffled_and_fitted_to_the_end
     assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) * (1 / 400 + 1 / 999)))
     # With a single cluster there are no others to fit to.
     assert math.isnan(fitted_auroc_p_value(features, positive, np.zeros(48), 19, rng))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
+    """Sentences that are clusters of their own: the interval is DeLong's (1988), within what a bootstrap of both kinds adds."""
+    positive = np.arange(160) % 2 == 0
+    scores = np.round(np.random.default_rng(seed).normal(0, 1, 160) + 0.8 * positive, 1)
+    won = (scores[positive][:, None] > scores[~positive]) + 0.5 * (scores[positive][:, None] == scores[~positive])
+    variance = (won.mean(axis=1).var(ddof=1) + won.mean(axis=0).var(ddof=1)) / 80
+    assert auroc(scores, positive) == pytest.approx(won.mean())
+    assert won.mean() == pytest.approx(stats.mannwhitneyu(scores[positive], scores[~positive]).statistic / (80 * 80))
+    draws = auroc_draws(scores, positive, np.arange(160), cluster_weights(160, 4000, np.random.default_rng(1)))
+    assert draws.std() == pytest.approx(math.sqrt(variance), rel=0.08)
