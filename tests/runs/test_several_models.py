@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shlex
@@ -21,6 +22,7 @@ from helpers.sampled_cases import briefly
 from helpers.scripted_model import OF_PROMPTS, Said, Script, partly_hidden
 from helpers.shared_folders import made_once
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
+from undertow.runs.collect import NEVER
 from undertow.runs.pipeline import Run
 from undertow.stats import benjamini_hochberg
 from undertow.types import CONTINUATIONS, EXACT, GENERATION, Query, Result
@@ -292,3 +294,21 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
     # What is said about models is part of what is asked for.
     assert_refused(("another run",), undertow.score, "table.csv", audit=AUDIT, out="run")
+
+
+def test_a_network_is_freed_before_the_next_model_loads(network: Callable[[str], str], tmp_path: Path) -> None:
+    kept, seen = gc.get_threshold(), list[tuple[int, int, int]]()
+
+    def count(*_: int) -> None:
+        kinds = [type(one).__name__ for one in gc.get_objects()]
+        seen.append((kinds.count("LlamaForCausalLM"), kinds.count("GPTNeoForCausalLM"), gc.get_threshold()[2]))
+
+    gc.collect()
+    count()
+    undertow.audit(
+        AUDIT, [network("tiny_llama"), network("tiny_gpt_neo")], **TINY, out=tmp_path / "run", progress=count
+    )
+    (n_llamas, n_neos, _), (*_, last) = seen[0], seen
+    assert (n_llamas + 1, n_neos, NEVER) in seen
+    assert last == (n_llamas, n_neos + 1, NEVER)
+    assert gc.get_threshold() == kept

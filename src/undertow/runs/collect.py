@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
@@ -34,6 +36,19 @@ from undertow.types import EXACT, TEXT, Item, Progress, Query, Reply, Scores, di
 
 NOT_JUDGED = ("replay", "toy")
 """Families without a sanity check: their answers are recorded or planted."""
+NEVER = 2**31 - 1
+"""The largest threshold of Python's garbage collector."""
+
+
+@contextmanager
+def no_full_collection() -> Iterator[None]:
+    """Keep Python's garbage collector to young objects: a full collection reads all items and answers, none of which is garbage."""
+    young, middle, full = gc.get_threshold()
+    gc.set_threshold(young, middle, NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, middle, full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,7 @@ def _are_own_controls(controls: Sequence[Item]) -> bool:
     return any(item.factors.get("part") == OWN_CONTROL for item in controls)
 
 
+@no_full_collection()
 def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
     """The models of a run, and the key of their queries.
 
@@ -197,6 +213,7 @@ class AuditResponses:
         }
 
 
+@no_full_collection()
 def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress, *, engine: Engine) -> AuditResponses:
     """Query a model with all batches and controls, through the answer cache.
 
@@ -245,6 +262,7 @@ class ModelRun:
     observations: Observations
 
 
+@no_full_collection()
 def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> ModelRun:
     """The observations of a model; `design["controls"]` has the answers to its controls."""
     model = subject.request.report_name

@@ -5,6 +5,7 @@ challenge -> items -> queries -> (planner, cache, model) -> scores -> observatio
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -239,6 +240,8 @@ def _run_model(
         return run_queries(handle, queries, store, protocol, progress, engine=engine).scores
 
     responses = query_model(subject, store, progress, engine=engine_of(cluster, subject.request, subject.handle))
+    if len(config.requests()) > 1:
+        gc.collect()  # a network is part of reference cycles, and the next one needs its memory
     ran = observe(audit, subject, responses)
     return ran, dtype_check.rescore_sample(config, ran, run_all, is_local=cluster is None)
 
