@@ -150,7 +150,7 @@ def test_heads_of_women_and_men_are_those_in_any_order(head: str, tmp_path: Path
 
 
 @pytest.mark.page
-def test_a_hostile_name_is_escaped(model: str, tmp_path: Path) -> None:
+def test_a_hostile_name_is_harmless(model: str, tmp_path: Path) -> None:
     path = names_file(tmp_path, "<b>x</b>,=1+$y$")
     options: dict[str, Any] = {"name_pair_file": path, "n_pairs": 0, "n_occupations": 2}
     run = undertow.audit(NAME, model, out=tmp_path / "run", contexts="with", **options)
