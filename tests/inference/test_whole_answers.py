@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -300,6 +299,10 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
 def test_half_a_character_is_kept_or_refused_in_one_sentence(place: Path) -> None:
     """A server may cut an emoji in two: JSON can hold one half of it, SQLite cannot."""
     with AnswerCache(place) as store:
-        with contextlib.suppress(UndertowError):
+        try:
             store.put(CARD, EXACT, {"q": Answer((-1.0,), 0.1, text="she \ud83d")})
-        assert all(answer.text.startswith("she ") for answer in store.get(CARD.key(EXACT), ["q"]).values())
+        except UndertowError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - one of two right answers
+            assert store.get(CARD.key(EXACT), ["q"]) == {}
+        else:
+            assert store.get(CARD.key(EXACT), ["q"])["q"].text.startswith("she ")
