@@ -181,15 +181,16 @@ def test_a_key_is_nowhere_when_a_process_ends_badly(ends: str, key: str, tmp_pat
 
     code = CRASH if ends == "a fault of our own" else "from undertow.cli import main; main()"
     with way(handle) as there:
-        line, pipe = (
-            [sys.executable, "-c", code, *RUN, "--base-url", f"{there.url}/v1", "--out", "run"],
-            subprocess.PIPE,
-        )
+        line = [sys.executable, "-c", code, *RUN, "--base-url", f"{there.url}/v1", "--out", "run"]
+        pipe = subprocess.PIPE
         with subprocess.Popen(line, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as process:
-            assert ends != "killed" or stalled.wait(120)
-            if ends == "killed":
+            try:
+                if ends == "killed":
+                    assert stalled.wait(120)
+                    process.kill()
+                said, complained = process.communicate(timeout=120)
+            finally:
                 process.kill()
-            said, complained = process.communicate(timeout=120)
     assert "some-model" in lines[0]
     assert ends == "killed" or "RuntimeError: a fault of our own" in complained
     check_nowhere(key, [said, complained, *lines], [tmp_path, cache])
