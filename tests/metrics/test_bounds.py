@@ -90,16 +90,11 @@ def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_no
 # Against a search over every corner.
 
 
-def slope_weights(x: Floats) -> Floats:
-    """What least squares makes of each mean [w]."""
-    centred = x - x.mean()
-    weights: Floats = centred / (centred**2).sum()
-    return weights
-
-
 def searched(x: Floats, low: Floats, high: Floats) -> tuple[float, float]:
     """The least and the greatest slope over every way to set each W mean to one of its ends."""
-    slopes = [float(slope_weights(x) @ np.array(corner)) for corner in itertools.product(*zip(low, high, strict=True))]
+    centred = x - x.mean()
+    weights = centred / (centred**2).sum()  # what least squares makes of each mean [w]
+    slopes = [float(weights @ np.array(corner)) for corner in itertools.product(*zip(low, high, strict=True))]
     return min(slopes), max(slopes)
 
 

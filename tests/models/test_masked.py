@@ -13,10 +13,10 @@ import pytest
 
 from helpers import answering
 from helpers.answering import TOLERANCE_NATS, answers, blank, some_batch, whole
+from helpers.file_refusal import assert_refused
 from helpers.tiny_models import kept, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of
 from undertow.audits.shared.group_probabilities import group_masses
-from undertow.errors import UndertowError
 from undertow.models.base import PAPER_TOP
 from undertow.models.families import masked
 from undertow.types import EXACT, PAPER, ClozeQuery, Option
@@ -40,10 +40,6 @@ def roberta(network: Callable[[str], str]) -> Any:
 def model(request: pytest.FixtureRequest) -> Any:
     """Each of them in turn."""
     return request.getfixturevalue(request.param)
-
-
-def is_bert(model: Any) -> bool:
-    return bool(model.network.config.model_type == "bert")
 
 
 def fill_mask(model: Any, query: ClozeQuery, top: int = 0) -> dict[int, float]:
@@ -95,7 +91,8 @@ def test_log_probabilities_are_those_of_the_pipeline(
     query: ClozeQuery, with_space: bool, model: Any, tmp_path: Path
 ) -> None:
     words = [option.group for option in query.options]
-    spelled = str.lower if is_bert(model) else ("Ġ{}" if with_space else "{}").format
+    is_bert = model.network.config.model_type == "bert"
+    spelled = str.lower if is_bert else ("Ġ{}" if with_space else "{}").format
     tokens = model.tokenizer.convert_tokens_to_ids([spelled(word) for word in words])
     assert model.tokenizer.unk_token_id not in tokens
     scores = fill_mask(model, query)
@@ -230,6 +227,4 @@ def test_a_network_whose_tokenizer_has_no_mask_is_refused(tmp_path: Path) -> Non
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]")
     network = network_of("Bert", "ForMaskedLM", vocab_size=len(tokenizer), intermediate_size=32)
     folder = kept(network, tokenizer, tmp_path / "m")
-    with pytest.raises(UndertowError, match="no mask token") as refusal:
-        opened(folder)
-    assert str(refusal.value).startswith(f"{folder}: ")
+    assert_refused((f"{folder}: ", "no mask token"), opened, folder)

@@ -16,6 +16,7 @@ import pytest
 
 from helpers import answering
 from helpers.answering import TOLERANCE_NATS, answers, blank, change_json, encoder_inputs
+from helpers.file_refusal import assert_refused
 from helpers.tiny_models import (
     POSITIONS,
     byte_level_tokenizer,
@@ -403,6 +404,4 @@ def listener(folder: Path) -> str:
 )
 def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -> None:
     folder = build(tmp_path / "m")
-    with pytest.raises(UndertowError, match=words) as refusal:
-        opened(folder)
-    assert str(refusal.value).startswith(f"{folder}: ")
+    assert_refused((f"{folder}: ", words), opened, folder)
