@@ -51,14 +51,27 @@ class Browser:
     wrong: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
-        self._note("console", lambda said: said.type in ("error", "warning") and f"{said.type}: {said.text}")
-        self._note("pageerror", lambda error: f"error: {error}")
-        self._note("dialog", lambda dialog: dialog.dismiss() or f"dialog: {dialog.message}")
-        self._note("response", lambda reply: reply.status >= 400 and f"{reply.status}: {reply.url}")
-        self._note("request", lambda asked: not OWN.match(asked.url) and f"elsewhere: {asked.url}")
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("dialog", self._interrupted)
+        self.page.on("response", self._answered)
+        self.page.on("request", self._asked)
 
-    def _note(self, event: str, wrong: Callable[[Any], Any]) -> None:
-        self.page.on(event, lambda seen: self.wrong.extend(filter(None, [wrong(seen)])))
+    def _said(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.wrong.append(f"{said.type}: {said.text}")
+
+    def _interrupted(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _answered(self, reply: Any) -> None:
+        if reply.status >= 400:
+            self.wrong.append(f"{reply.status}: {reply.url}")
+
+    def _asked(self, asked: Any) -> None:
+        if not OWN.match(asked.url):
+            self.wrong.append(f"elsewhere: {asked.url}")
 
     def tab(self, name: str) -> Any:
         """The button of a tab; a narrow page has those that do not fit below the others."""

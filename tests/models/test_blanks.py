@@ -72,8 +72,10 @@ def batch_for(model: Any) -> Any:
 
 def test_batches_and_the_order_of_queries_do_not_matter(model: Any, tmp_path: Path) -> None:
     she_or_he = (Option("f", ("she",)), Option("m", ("he",)))
-    prompts = ("In 1801, she was a child and lost", "They had", "He was an adult in 1873 and had") * is_seq2seq(model)
-    queries = [*BLANKS, *(GenerateQuery(text, she_or_he, 6) for text in prompts)]
+    queries = list(BLANKS)
+    if is_seq2seq(model):
+        prompts = ("In 1801, she was a child and lost", "They had", "He was an adult in 1873 and had")
+        queries += [GenerateQuery(text, she_or_he, 6) for text in prompts]
     model.limits = BatchLimits(60, 0)
     with AnswerCache(tmp_path / "dry") as store:
         assert estimate(found_as(model), queries, store, EXACT).n_passes > 2

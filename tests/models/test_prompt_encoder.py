@@ -165,9 +165,12 @@ def test_labels_that_cannot_be_asked_are_refused(
 ) -> None:
     reason = refusal(prompt_encoder(build()), MultipleChoiceQuery(prompt, labels))
     assert all(word in reason for word in words)
-    first = refusal(prompt_encoder(byte_level()), MultipleChoiceQuery("Answer:", DIMENSIONS, first_token=True))
-    assert "'political'" in first
-    assert "'political affiliation'" in first
+
+
+def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
+    reason = refusal(prompt_encoder(byte_level()), MultipleChoiceQuery("Answer:", DIMENSIONS, first_token=True))
+    assert "'political'" in reason
+    assert "'political affiliation'" in reason
 
 
 def test_of_labels_of_which_the_first_token_counts_no_more_is_read() -> None:
