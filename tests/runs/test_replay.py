@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,6 +60,22 @@ def check_same_answers(again: Run, first: Run, model: str) -> None:
     pd.testing.assert_frame_equal(ours, theirs[list(ours)], check_dtype=False, rtol=1e-12)
 
 
+def check_same_results(again: Run, first: Run, model: str) -> None:
+    """Estimates and tests are the same; intervals come from draws that depend on the model's name."""
+    theirs = [result for result in first.record.results if result.group["model"] == model]
+    assert len(theirs) == len(again.record.results) > 0
+    for one, other in zip(again.record.results, theirs, strict=True):
+        assert one.measure == other.measure
+        assert dict(one.group) == dict(other.group) | {"model": again.manifest["model"]}
+        assert (one.n, one.n_missing, one.unit) == (other.n, other.n_missing, other.unit)
+        bounds = [name for name in ("bound_low", "bound_high") if name in one.extras]
+        ours, expected = ([each.value, each.p, *(each.extras[name] for name in bounds)] for each in (one, other))
+        assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+        width = 0.0 if math.isnan(other.high) else other.high - other.low
+        assert one.low == pytest.approx(other.low, abs=0.5 * width + 1e-9, nan_ok=True)
+        assert one.high == pytest.approx(other.high, abs=0.5 * width + 1e-9, nan_ok=True)
+
+
 @pytest.mark.parametrize(
     ("model", "asked"),
     [
@@ -74,6 +91,7 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
     original = first(model, **asked)
     again = run("replay:first", "again", **asked)
     check_same_answers(again, original, model)
+    check_same_results(again, original, model)
     for name in ("groups", "words", "prompts", "normalised", "scoring_method"):
         assert again.manifest["design"][name] == original.manifest["design"][name]
     assert again.manifest["protocol"] == original.manifest["protocol"]
@@ -95,6 +113,7 @@ def test_one_of_several_models_is_named_after_an_at(first: First) -> None:
         assert dict(models.resolve(ModelRequest(name)).capabilities) == {kind: ("exact",)}
         again = run(name, f"again {model}")
         check_same_answers(again, both, model)
+        check_same_results(again, both, model)
     for name in ("replay:both", "replay:both@nosuch"):
         assert_refused(("toy, toy:slope=-5, hiding",), models.resolve, ModelRequest(name))
 
