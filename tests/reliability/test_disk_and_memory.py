@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -120,6 +121,16 @@ def answers_in(folder: Path, copy: Path) -> int:
 # The disk is full.
 
 
+@contextmanager
+def noted(what: str) -> Iterator[None]:
+    """Says beside a failure how it comes again."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{what} (UNDERTOW_DISK_SEED={SEED})")
+        raise
+
+
 def sizes(draw: random.Random, n: int, store: int, whole: int) -> list[int]:
     """Half of them where the store is written, half where the run folder is; in pages."""
     bounds = [(1, store)] * (n // 2) + [(store, whole)] * (n - n // 2)
@@ -140,18 +151,19 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
     for size in sizes(random.Random(f"{SEED} audit"), n, store, took):
         disk.mount(size)
         done = disk.run(*words)
-        if done.returncode:
-            one_sentence(done, str(disk.place), "free ")
-            n_refused += 1
-            assert {one.name for one in disk.seen.iterdir()} <= {"cache"}
-        kept = answers_in(disk.seen / "cache", tmp_path / "copy")
-        disk.again(f"size={PLENTY}")
-        again = disk.run(*words)
-        assert (again.returncode, again.stderr) == (0, "")
-        assert files_of(disk.seen / "run") == whole
-        if done.returncode:
-            assert json.loads(again.stdout)["counts"]["computed"] == max(n_whole - kept, 0)
-        assert sorted(one.name for one in disk.seen.iterdir()) == ["cache", "run"]
+        with noted(f"a disk of {size} bytes; {done.stderr}"):
+            if done.returncode:
+                one_sentence(done, str(disk.place), "free ")
+                n_refused += 1
+                assert {one.name for one in disk.seen.iterdir()} <= {"cache"}
+            kept = answers_in(disk.seen / "cache", tmp_path / "copy")
+            disk.again(f"size={PLENTY}")
+            again = disk.run(*words)
+            assert (again.returncode, again.stderr) == (0, "")
+            assert files_of(disk.seen / "run") == whole
+            if done.returncode:
+                assert json.loads(again.stdout)["counts"]["computed"] == max(n_whole - kept, 0)
+            assert sorted(one.name for one in disk.seen.iterdir()) == ["cache", "run"]
     assert n_refused >= n // 2
 
 
@@ -193,12 +205,13 @@ def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytes
     for _ in range(n):
         size = PAGE * draw.randrange(1, took // PAGE)
         disk.mount(size)
-        one_sentence(disk.run(*words), str(disk.place))
-        assert name == "finetune" or list(disk.seen.iterdir()) == []
-        disk.again(f"size={PLENTY}")
-        done = disk.run(*words)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert files_of(disk.seen / "made") == whole
+        with noted(f"a disk of {size} bytes"):
+            one_sentence(disk.run(*words), str(disk.place))
+            assert name == "finetune" or list(disk.seen.iterdir()) == []
+            disk.again(f"size={PLENTY}")
+            done = disk.run(*words)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert files_of(disk.seen / "made") == whole
 
 
 @pytest.mark.page
@@ -232,12 +245,15 @@ def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path:
     for _ in range(n):
         size = PAGE * draw.randrange(1, 2 * len(MODEL) // PAGE)
         disk.mount(size)
-        one_sentence(run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space")
-        assert not any(path.is_file() for path in disk.seen.rglob("*")), size
-        disk.again(f"size={PLENTY}")
-        done = run(tmp_path, pulls, *given, namespace=disk.holder)
-        assert (done.returncode, done.stderr) == (0, ""), size
-        assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
+        with noted(f"a disk of {size} bytes"):
+            one_sentence(
+                run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space"
+            )
+            assert not any(path.is_file() for path in disk.seen.rglob("*"))
+            disk.again(f"size={PLENTY}")
+            done = run(tmp_path, pulls, *given, namespace=disk.holder)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
 
 
 def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> None:
@@ -293,14 +309,15 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
         place, limit = tmp_path / str(number), draw.randrange(*bounds)
         cache_file().unlink(missing_ok=True)
         done = run(place, limited, kind, limit, words, str(cache))
-        if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
-            assert "memory allocation of" in done.stderr
-            assert "Traceback" not in done.stderr
-        elif kind == resource.RLIMIT_FSIZE or done.returncode:
-            one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
-            n_refused += 1
-        again = run(place, command, words, str(cache))
-        assert (again.returncode, again.stderr) == (0, "")
-        assert files_of(place / "run") == whole
-        assert [one.name for one in place.iterdir()] == ["run"]
+        with noted(f"{limit} bytes; {done.stderr}"):
+            if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:
+                assert "memory allocation of" in done.stderr
+                assert "Traceback" not in done.stderr
+            elif kind == resource.RLIMIT_FSIZE or done.returncode:
+                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
+                n_refused += 1
+            again = run(place, command, words, str(cache))
+            assert (again.returncode, again.stderr) == (0, "")
+            assert files_of(place / "run") == whole
+            assert [one.name for one in place.iterdir()] == ["run"]
     assert n_refused
