@@ -692,9 +692,9 @@ def test_what_either_context_lacks_is_missing_of_their_difference(tmp_path: Path
         assert [found[name, "all", context].n_missing for context in (WITH, WITHOUT)] == n_missing[:2]
         assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing[2]
     assert [found[name, "all", SHUFFLED].n_missing for name in ("consistency", "bias")] == [0, 1]
-    for context, n_missing in ((WITH, 2), (SHUFFLED, 1)):
+    for context, lacking in ((WITH, 2), (SHUFFLED, 1)):
         changed = found["changed_answers", "all", context]
-        assert (changed.value, changed.n, changed.n_missing) == (0, 2, n_missing)
+        assert (changed.value, changed.n, changed.n_missing) == (0, 2, lacking)
 
 
 def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
