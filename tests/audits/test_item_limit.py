@@ -32,6 +32,13 @@ from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
 
 
+def test_what_one_side_lacks_goes_to_the_other() -> None:
+    for limit, n_sentences, n_values, pair in (
+        (100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9)),
+    ):  # fmt: skip
+        assert cross_sizes(limit, n_sentences, n_values) == pair
+
+
 def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
     """All limits of designs of several sizes, one by one."""
     for n_sentences, n_values in itertools.product((6, 9, 60), (8, 13, 20, 61)):
@@ -126,10 +133,8 @@ def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path)
 
 
 def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
-    alone, audit = (
-        Settings(w=written(tmp_path, "a\nb\nc\nd\n", "w.txt"), w_scale="none"),
-        audits.load("spurious-correlation"),
-    )
+    audit = audits.load("spurious-correlation")
+    alone = Settings(w=written(tmp_path, "a\nb\nc\nd\n", "w.txt"), w_scale="none")
     assert sizes(asked(alone, 24)) == {"w": (6, 4)}
     assert audit.limitations(alone, Sampling(0)) == []
     assert len(audit.limitations(alone, Sampling(12))) == 1

@@ -158,17 +158,15 @@ def test_every_published_slope_is_least_squares_through_the_means_by_place(
 ) -> None:
     """By pandas and numpy: of 16 runs and three groups, to a ten-thousandth of a point per step and far below."""
     frame = pd.read_csv(reference_data / "recorded/mgc_pronoun_mass.csv.gz").fillna({"prompt": ""})
-    slopes, correlations = (
-        {tuple(row["group"][name] for name in ("model", "prompt", "w_name", "pronoun")): row for row in rows}
-        for rows in (
-            [
-                row
-                for row in results(published_drift)
-                if row["measure"] == measure and row["group"]["challenge"] == "recorded"
-            ]
-            for measure in ("slope", "pearson_r")
-        )
-    )
+
+    def by_place(measure: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+        names = ("model", "prompt", "w_name", "pronoun")
+        rows = [row for row in results(published_drift) if row["measure"] == measure]
+        return {
+            tuple(row["group"][name] for name in names): row for row in rows if row["group"]["challenge"] == "recorded"
+        }
+
+    slopes, correlations = by_place("slope"), by_place("pearson_r")
     assert len(slopes) == 16 * 3
     for run, rows in frame.groupby(["model", "prompt", "w_name"]):
         means = rows.groupby("w_index")[["female", "male", "neutral"]].mean()

@@ -358,20 +358,40 @@ def test_large_graph_is_answered_without_a_question_for_each_path() -> None:
 
 @given(graph=graphs(), data=st.data())
 @settings(max_examples=50)
-def test_open_paths_agree_with_networkx(graph: Graph, data: st.DataObject) -> None:
+def test_nodes_are_separated_where_no_path_between_them_is_open(graph: Graph, data: st.DataObject) -> None:
     one, other, *rest = data.draw(st.permutations(graph.nodes))
     conditions = rest[: data.draw(st.integers(0, len(rest)))]
-    apart = nx.is_d_separator(network(graph), {one}, {other}, set(conditions))
-    assert d_separated(graph, {one}, {other}, conditions) is apart
     between = paths(graph, one, other)
     assert len(between) < MAX_PATHS
-    assert any(path_status(graph, path, conditions).is_open for path in between) is not apart
+    connected = any(path_status(graph, path, conditions).is_open for path in between)
+    assert d_separated(graph, {one}, {other}, conditions) is not connected
     assert {path.text for path in paths(graph, other, one)} == {turned(path) for path in between}
 
 
 def turned(path: Path) -> str:
     signs = [{"->": "<-", "<-": "->"}.get(sign, sign) for sign in reversed(path.signs)]
     return Path(path.nodes[::-1], tuple(signs), ()).text
+
+
+@given(graph=graphs(), data=st.data())
+@settings(max_examples=30)
+def test_a_shared_cause_is_a_latent_node_with_two_arrows(graph: Graph, data: st.DataObject) -> None:
+    assume(graph.shared)
+    text = graph.text()
+    for number, (one, other) in enumerate(graph.shared):
+        text = text.replace(f"{one} <-> {other}", f"{one} <- (U{number}) -> {other}")
+    written_out = read_graph(text)
+    assert not written_out.shared
+    one, other, *rest = data.draw(st.permutations(graph.nodes))
+    conditions = rest[: data.draw(st.integers(0, len(rest)))]
+    assert d_separated(graph, {one}, {other}, conditions) is d_separated(written_out, {one}, {other}, conditions)
+    here, there = recoverability(graph), recoverability(written_out)
+    assert here.recoverable is there.recoverable
+    assert here.with_label_distribution is there.with_label_distribution
+    assert (here.external_covariates is None) is (there.external_covariates is None)
+    assert specification(graph).causal_arrows == specification(written_out).causal_arrows
+    qualify = {one.node for one in covariate_candidates(graph) if one.qualifies}
+    assert qualify == {one.node for one in covariate_candidates(written_out) if one.qualifies}
 
 
 @given(graph=graphs(), seed=st.integers(0, 2**32 - 1))

@@ -133,6 +133,21 @@ def test_a_column_of_clusters_widens_the_interval_and_five_clusters_have_none(au
     assert not any(one["significant"] for one in findings)
 
 
+def test_a_cluster_of_sentences_counts_as_their_mean(score: Score) -> None:
+    """Six sentences of each cluster beside each year, and one with their mean."""
+    table = pd.DataFrame(drifts(np.random.default_rng(1)))
+    keys = ["model", "w_name", "w_index", "w", "cluster"]
+    of_sentences, of_means = (
+        score("spurious-correlation", one)[0]
+        for one in (table, table.groupby(keys, as_index=False)[["xe", "ze"]].mean())
+    )
+    names = ["value", "low", "high", "p"]
+    for measure in ("slope", "slope_gap"):
+        first, second = (one.loc[one["measure"] == measure, names].to_numpy() for one in (of_sentences, of_means))
+        assert np.isfinite(first).all()
+        assert first == pytest.approx(second, abs=1e-9)
+
+
 def test_a_cluster_holds_each_sentence_once_and_whole_pairs_of_names(cli: Cli, tmp_path: Path) -> None:
     sentences = pd.DataFrame(drifts(np.random.default_rng(1))).iloc[:24]
     names = pd.DataFrame(choices(np.random.default_rng(1))).iloc[:40]

@@ -544,7 +544,7 @@ def test_what_is_always_so_is_found(tmp_path: Path, cells: str, expected: Mappin
 
 
 @pytest.mark.parametrize(("code", "less", "sign"), [("w", "m", 1), ("m", "w", -1)])
-def test_what_is_said_of_always_the_woman_and_always_the_man(tmp_path: Path, code: str, less: str, sign: int) -> None:
+def test_q_and_interval_of_always_choosing_one_sex(tmp_path: Path, code: str, less: str, sign: int) -> None:
     """Three of the five tests over all occupations, no switch and no position; six of 18 about one: the choice alone."""
     found = measured(tmp_path, rows_of(design(f"N N {code} {code} {less}")))
     q = [found[name, "all", WITHOUT].q for name in ("choice_gap", "preference_gap", "bias_gap")]
@@ -680,15 +680,21 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
 
 
 def test_what_either_context_lacks_is_missing_of_their_difference(tmp_path: Path) -> None:
-    """Amy's binary with attributes, and Cat's single choice in one order without; Kay has nothing to be compared with."""
+    """Amy's first answer with attributes; Cat's single choice in one order without them, and her last answer where they are shuffled.
+
+    Kay has nothing to be compared with.
+    """
     rows = rows_of("pair job F M S U\nAmy+Bob cook ? N w w\nCat+Dan cook Y N w w\nKay+Leo cook Y N w w", context=WITH)
     rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w/? w", context=WITHOUT)
+    rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w ?", context=SHUFFLED)
     found = measured(tmp_path, rows)
     for name, *n_missing in (("consistency", 1, 1, 2), ("bias", 0, 1, 1)):
         assert [found[name, "all", context].n_missing for context in (WITH, WITHOUT)] == n_missing[:2]
         assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing[2]
-    changed = found["changed_answers", "all", WITH]
-    assert (changed.value, changed.n, changed.n_missing) == (0, 2, 2)
+    assert [found[name, "all", SHUFFLED].n_missing for name in ("consistency", "bias")] == [0, 1]
+    for context, lacking in ((WITH, 2), (SHUFFLED, 1)):
+        changed = found["changed_answers", "all", context]
+        assert (changed.value, changed.n, changed.n_missing) == (0, 2, lacking)
 
 
 def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
@@ -740,7 +746,7 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
+def drawn(seed: int, n_pairs: int = 6, parts: int = 5, context: str = WITH) -> list[Row]:
     """A random log, some of it missing, with probabilities of so many parts: ties are common where these are few."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -750,7 +756,7 @@ def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
             stage, subject = STAGES[column]
             row = {
                 "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "question_type": stage, "subject": subject,
-                "context": WITH,
+                "context": context,
             }  # fmt: skip
             if rng.random() < 0.12:
                 rows.append(row | answered("?", "", ""))
@@ -839,11 +845,15 @@ def by_definition(shares: Shares) -> dict[str, tuple[float, int, int]]:
     return {name: (float(hits), n, len(lacking)) for name, (hits, n, lacking) in found.items()}
 
 
-@pytest.mark.parametrize(("seed", "parts"), [(2, 5), (3, 4)])
-def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: int) -> None:
-    """Seeds whose items lack each answer alone; of four parts single orders have ties too."""
-    rows = drawn(seed, n_pairs=8, parts=parts)
-    results = measured(tmp_path, rows)
+NEUTRAL = {"position_bias": 50.0} | dict.fromkeys(("bias_gap", "preference_gap", "switch_gap", "choice_gap"), 0.0)
+"""What the tested ones have without bias."""
+
+
+@pytest.mark.parametrize(("context", "seed", "parts"), [(WITH, 2, 5), (WITHOUT, 3, 4)])
+def test_the_definitions_in_exact_fractions(tmp_path: Path, context: str, seed: int, parts: int) -> None:
+    """Seeds whose items lack each answer alone; of four parts single orders have ties too. The other context lacks others."""
+    rows = drawn(seed, 8, parts, context)
+    results = measured(tmp_path, rows + drawn(7, 8, 5, WITHOUT if context == WITH else WITH))
     logs = {"all": rows} | {job: [row for row in rows if row["occupation"] == job] for job in ("cook", "baker")}
     for job, part in logs.items():
         expected = by_definition(shares_of(part))
@@ -852,19 +862,19 @@ def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: in
         for name, (hits_of_name, n_of_name, n_missing) in expected.items():
             if job != "all" and name not in (*PAPER, "choice_gap"):
                 continue
-            result = results[name, job, WITH]
+            result = results[name, job, context]
             expected_value = 100 * hits_of_name / n_of_name if n_of_name else math.nan
             assert result.value == pytest.approx(expected_value, nan_ok=True), name
             assert name == "position_bias" or result.n == n_of_name, name
             assert result.n_missing == n_missing, name
-            assert (result.low <= result.value <= result.high) is not bool(result.note), name
-            is_gap = name.endswith("_gap")
-            assert result.unit == ("percentage points" if is_gap else "percent"), name
-            assert result.null_value == 0 if is_gap else result.null_value == 50 or name != "position_bias", name
-            assert math.isnan(result.p) or is_gap or name == "position_bias", name
-            assert result.group == {"model": "recorded", "occupation": job, "context": WITH}
+            assert math.isnan(result.low) is bool(result.note), name
+            assert result.note or result.low <= result.value <= result.high, name
+            assert result.unit == ("percentage points" if name.endswith("_gap") else "percent"), name
+            assert name not in NEUTRAL or result.null_value == NEUTRAL[name], name
+            assert name in NEUTRAL or math.isnan(result.p), name
+            assert result.group == {"model": "recorded", "occupation": job, "context": context}
         if job == "all":
-            assert results["negational_consistency", job, WITH].extras["binary"] == pytest.approx(100 * hits / n)
+            assert results["negational_consistency", job, context].extras["binary"] == pytest.approx(100 * hits / n)
 
 
 def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:

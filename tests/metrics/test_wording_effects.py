@@ -83,6 +83,14 @@ def test_shares_of_models_wordings_and_examples_by_hand() -> None:
     }  # fmt: skip
 
 
+def test_what_sources_do_together_is_said_apart() -> None:
+    """The second wording helps one model by 20 points and harms the other as much: no main effect at all."""
+    frame = together(scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2))
+    assert shares(frame) == {
+        EVERYTHING: {"model": pytest.approx(0), "wording": pytest.approx(0), "interactions": pytest.approx(100)}
+    }
+
+
 def test_shares_of_draws_and_classes_by_hand() -> None:
     """One prompt without examples, two draws of five.
 

@@ -101,7 +101,7 @@ def test_the_page_is_balanced_and_has_its_headings_in_order() -> None:
     assert sorted(kinds, key=lambda kind: body.index(f">{kind}<")) == list(kinds)
 
 
-def test_the_page_fetches_nothing_and_runs_nothing_but_its_own_script_which_its_policy_names_by_its_hash() -> None:
+def test_the_page_fetches_nothing() -> None:
     html = render_page(page())
     outline = read(html)
     given = [attributes for _, attributes in outline.elements]
@@ -114,6 +114,9 @@ def test_the_page_fetches_nothing_and_runs_nothing_but_its_own_script_which_its_
     assert {target[1:] for target in targets} <= {attributes.get("id") for attributes in given}
     assert not re.search(r"https?://|url\(|@import", html)
     assert {"iframe", "object", "embed", "form", "link", "base"}.isdisjoint(tag for tag, _ in outline.elements)
+
+
+def test_the_policy_of_the_page_names_its_only_script_by_its_hash() -> None:
     html = render_page(page_of("T"))
     (script,) = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
     assert read(html).named("script") == [{}]

@@ -726,8 +726,9 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
         assert (tmp_path / "out" / JSON).read_text(encoding="utf-8") == held
     (tmp_path / "out" / JSON).unlink()
     (tmp_path / "out" / UNFINISHED).touch()
+    (tmp_path / "out" / "notes.txt").touch()
     compared.write(tmp_path / "out")
-    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {PAGE, TABLE, JSON}
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {PAGE, TABLE, JSON, "notes.txt"}
 
 
 def several(names: str, shift: float = 0.0) -> Record:

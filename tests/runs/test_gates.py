@@ -187,7 +187,7 @@ def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: s
 
 def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_path: Path) -> None:
     lonely = replace(GAP, low=math.nan, high=math.nan)
-    other = replace(GAP, group={**DATE, "w_name": "tmp_path"}, extras={})
+    other = replace(GAP, group={**DATE, "w_name": "place"}, extras={})
     run_folder(tmp_path / "run", [lonely, other])
     assert "is missing (it has no interval)" in one_of(tmp_path, of="low").sentence
     assert "is missing (it has no interval)" in one_of(tmp_path, of="magnitude_high").sentence
@@ -325,7 +325,7 @@ def changed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (1.0, (-1.5, -0.5, 0.25), {"magnitude": -0.5, "magnitude_low": -1.0, "magnitude_high": 0.25}),
     ],
 )
-def test_numbers_of_a_change_and_that_worse_is_farther_from_neutral(
+def test_each_number_of_a_change_is_judged(
     start: float, by: tuple[float, float, float], expected: dict[str, float], changed: Any
 ) -> None:
     for of, number in expected.items():
@@ -349,23 +349,23 @@ AT_LEAST = {"at_most": 2, "at_least": 0.05}
 
 
 @pytest.mark.parametrize(
-    ("difference", "keys", "outcome", "words"),
+    ("difference", "keys", "outcome", "number", "words"),
     [
-        (LOST, {}, FAILED, "No item was asked of both"),
-        (LOST, {"of": "magnitude"}, FAILED, "No item was asked of both"),
-        *((FEW, {"of": of, "at_most": 0.9, "allow_missing": True}, ERROR, "5 clusters, this rule needs 6")
+        (LOST, {}, FAILED, math.nan, "No item was asked of both"),
+        (LOST, {"of": "magnitude"}, FAILED, math.nan, "No item was asked of both"),
+        *((FEW, {"of": of, "at_most": 0.9, "allow_missing": True}, ERROR, math.nan, "5 clusters, this rule needs 6")
           for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q")),
-        (FEW, {"of": "magnitude"}, PASSED, "0.5"),
+        (FEW, {"of": "magnitude"}, PASSED, 0.5, ""),
         # Ties are not tested, and a rule that wants no clear change is not to fail by that.
-        *((TIE, {"of": of, **AT_LEAST}, PASSED, "1") for of in ("p", "q")),
-        (replace(TIE, low=math.nan, high=math.nan), {"of": "q", **AT_LEAST}, FAILED, ""),
+        *((TIE, {"of": of, **AT_LEAST}, PASSED, 1.0, "") for of in ("p", "q")),
+        (replace(TIE, low=math.nan, high=math.nan), {"of": "q", **AT_LEAST}, FAILED, math.nan, "is missing"),
     ],
 )  # fmt: skip
-def test_a_change_that_is_missing_of_few_clusters_or_none_at_all(
-    difference: Result, keys: dict[str, Any], outcome: str, words: str, changed: Any
+def test_how_lost_changes_few_clusters_and_ties_are_judged(  # noqa: PLR0917 - pytest names them
+    difference: Result, keys: dict[str, Any], outcome: str, number: float, words: str, changed: Any
 ) -> None:
     judged = changed(difference, **keys)
-    assert judged.outcome == outcome
+    assert (judged.outcome, judged.number) == (outcome, pytest.approx(number, nan_ok=True))
     assert words in judged.sentence
 
 

@@ -112,6 +112,21 @@ def test_shares_are_the_planted_ones_at_each_date(text: str, usual: Guard) -> No
     assert verdict.other_words_percent == pytest.approx(20.0)
 
 
+def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
+    verdict = knowing(UNDECIDED, NOMINATIVE)
+    first, last = verdict.percent.values()
+    moved = {group: abs(last[group] - first[group]) for group in first}
+    middle = [(first[group] + last[group]) / 200 for group in first]
+    expected = {f"delta_{group}": value for group, value in moved.items()} | {
+        "total_variation": sum(moved.values()) / 2,
+        "entropy": -100 * sum(share * math.log(share, 3) for share in middle),
+    }
+    got = {name: standing.value for name, standing in verdict.scores.items()}
+    assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert set(got) == {*expected, "jensen_shannon"}
+    assert 0 < got["jensen_shannon"] < got["total_variation"]
+
+
 def test_ranks_are_counted_and_a_set_that_is_told_apart_without_fail_is_the_basis(knowing: Guard) -> None:
     """*They* moves nowhere, so all are ties; *she* moves less than after *cook* in five of twelve, and not where a person is named."""
     reference, verdict = knowing.reference, knowing("The cook said that {blank} was late.", NOMINATIVE)

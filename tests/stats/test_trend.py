@@ -350,7 +350,7 @@ def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
     assert none.low == 0 <= none.value < none.high
 
 
-def test_what_tells_no_effect_and_rounding_is_none() -> None:
+def test_tables_that_cannot_show_an_effect() -> None:
     flat = covariate_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
     assert (flat.value, flat.p) == (0.0, 1.0)
     for shape in ((2, 4), (1, 4), (6, 1)):
@@ -360,7 +360,10 @@ def test_what_tells_no_effect_and_rounding_is_none() -> None:
     empty = np.ones((6, 3))
     empty[:, 1] = 0
     assert math.isnan(covariate_effect(empty, empty).value)
-    # Shares that are equal on paper differ in their last digits, and not at random.
+
+
+def test_rounding_is_no_effect() -> None:
+    """Shares that are equal on paper differ in their last digits, and not at random."""
     y = 12.5 + np.tile([0.0, 4e-15, -4e-15], (7, 1))
     assert covariate_effect(y, np.ones_like(y)) == Estimate(0.0, 0.0, 0.0, p=1.0)
     assert covariate_effect(y + np.array([0.0, 1e-6, -1e-6]), np.ones_like(y)).p < 0.05
