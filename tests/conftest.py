@@ -18,6 +18,7 @@ import pytest
 
 from helpers import command_line
 from helpers import tiny_models as tiny
+from helpers.planted_precision import plant  # noqa: F401  # a fixture
 from helpers.scripted_model import script  # noqa: F401  # a fixture
 from helpers.served_app import ServedApp, serving
 from helpers.shared_folders import made_once, named
@@ -45,10 +46,7 @@ SLOW_FILES = {
         "word_findings"
     ),
     "causal": "identification simulate",
-    "cli": (
-        "bad_input bias_in_text_commands commands compare_command finetune_command graph_option power_command precision_option "
-        "simulate_command task_specification_commands"
-    ),
+    "cli": ("bad_input bias_in_text_commands commands compare_command finetune_command power_command simulate_command"),
     "data": "answer_reader onet",
     "docs": "docs site tutorial",
     "golden": "golden",
@@ -56,8 +54,8 @@ SLOW_FILES = {
     "lab": "finetune lab pretrain verification_metrics verification_report",
     "metrics": "checklist_metrics crossed_covariates sentence_scores specification_detection",
     "models": (
-        "causal constrained_answers download extractive_qa loading masked openai openai_constrained prompt_encoder recorded_answers "
-        "seq2seq seq2seq_answers words_of_several_tokens"
+        "blanks causal constrained_answers download extractive_qa loading masked openai openai_constrained prompt_encoder "
+        "prompted_answers seq2seq seq2seq_answers"
     ),
     "packaging": "broken_plugins wheel",
     "reliability": (
@@ -131,6 +129,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the tests' caches lie; pytest itself counts all folders beside a new one."""
     return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder, where it works."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def _use_new_cache(caches: Path, patch: pytest.MonkeyPatch) -> Path:

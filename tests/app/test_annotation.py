@@ -12,21 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib import request
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from helpers.file_refusal import assert_refused
-from helpers.served_app import in_a_thread
+from helpers.served_app import LIMIT_S, Reply, Visitor, in_a_thread, json_lines
 from undertow import audit, gate, load_run, score
 from undertow import compare as compare_runs
 from undertow.app.access_control import MAX_BODY_BYTES
 from undertow.app.annotators.annotation import AnnotationStore, agreement, summary
-from undertow.app.server import Server, annotation_server
+from undertow.app.server import annotation_server
 from undertow.audits.bias_in_text.report import judgement_tables
 from undertow.cli.app import annotate
 from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES, judgement_results
@@ -36,7 +33,6 @@ from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.score import render_report
 from undertow.stats.intervals.bounded_mean import wilson_interval
 
-LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 OBSERVATIONS = [
     # model, class, span, answer, gold, unscored
@@ -69,43 +65,16 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run")
 
 
-class Reply(NamedTuple):
-    status: int
-    text: str
-    headers: Any
-
-
-class Visitor:
-    """A browser, as far as a server can tell."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.page_address = f"http://127.0.0.1:{server.port}/annotate"
-        self.cookie = f"undertow-{server.port}={server.access.token}"
-
-    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        given = {"Cookie": self.cookie, "Content-Type": "application/json"}
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        asked = request.Request(f"{self.page_address}{path}", data=body, headers=given | named)
-        try:
-            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
-                return Reply(reply.status, reply.read().decode(), reply.headers)
-        except HTTPError as error:
-            with error:
-                return Reply(error.code, error.read().decode(), error.headers)
+class Annotator(Visitor):
+    """Whoever judges rephrasings."""
 
     def judge(self, item: str, category: str = "correct", note: str = "", **headers: str) -> Reply:
-        body = json.dumps({"item": item, "category": category, "note": note}).encode()
-        return self.ask("/judgements", body, **headers)
-
-    def page(self) -> str:
-        reply = self.ask("")
-        assert reply.status == 200, reply.text
-        return reply.text
+        return self.ask("/judgements", {"item": item, "category": category, "note": note}, **headers)
 
     def data(self) -> dict[str, Any]:
         """What the page's script is given."""
-        (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', self.page(), re.DOTALL)
+        page = self.ask("").text
+        (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
         value: dict[str, Any] = json.loads(found)
         return value
 
@@ -114,13 +83,13 @@ class Visitor:
 
 
 @contextmanager
-def visited(folder: Path, annotator: str = "ann") -> Iterator[Visitor]:
+def visited(folder: Path, annotator: str = "ann") -> Iterator[Annotator]:
     with in_a_thread(annotation_server(folder, annotator, 0)) as server:
-        yield Visitor(server)
+        yield Annotator(server.port, server.access.token, "/annotate")
 
 
 def lines(folder: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (folder / ANNOTATIONS).read_text(encoding="utf-8").splitlines()]
+    return json_lines(folder / ANNOTATIONS)
 
 
 # The page.
@@ -128,9 +97,7 @@ def lines(folder: Path) -> list[dict[str, str]]:
 
 def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_it_is_asked(run: Path) -> None:
     with visited(run) as visitor:
-        html = visitor.page()
-        assert "secret-model" not in html
-        assert "statement" not in html
+        assert not re.search("secret-model|statement", visitor.ask("").text)
         shown = visitor.data()["rephrasings"]
         (first,) = [one for one in shown if one["answer"] == "first answer"]
         sources = visitor.ask(f"/sources?item={first['id']}")
@@ -142,59 +109,46 @@ def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_
     ]
     assert first["references"] == ["one reference", "another reference"]
     assert first["dimensions"] == ["gender"]
-    assert json.loads(sources.text) == [
-        "secret-model-a: statement, 5 shots",
-        "secret-model-a: question, 5 shots",
-        "secret-model-b: null, 5 shots",
-    ]
+    asked = ("secret-model-a: statement", "secret-model-a: question", "secret-model-b: null")
+    assert json.loads(sources.text) == [f"{one}, 5 shots" for one in asked]
 
 
 def test_the_order_is_shuffled_by_the_seed_and_the_same_on_every_visit(tmp_path: Path) -> None:
     rows = [("m", "statement", f"span {n:02}", "answer", "", "") for n in range(40)]
-    orders = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        book = AnnotationStore(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
-        orders.append([one.span for one in book.rephrasings.values()])
+    stores = [
+        AnnotationStore(write_run(tmp_path / f"{n}", rows=rows, seed=seed), "ann") for n, seed in enumerate((1, 1, 2))
+    ]
+    orders = [[one.span for one in store.rephrasings.values()] for store in stores]
     assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[0]) == sorted(orders[2])
-    assert orders[0] != sorted(orders[0])
+    assert sorted(orders[0]) == sorted(orders[2]) != orders[0]
 
 
-def test_texts_reach_the_page_as_data_and_no_markup(run: Path) -> None:
+def test_texts_reach_the_page_as_data(run: Path) -> None:
     with visited(run, annotator="<b>ann</b>") as visitor:
-        html = visitor.page()
+        html = visitor.ask("").text
     assert html.count("<script") == html.count("</script>") == 2
-    assert EVIL not in html
-    assert "<img" not in html
+    assert not [one for one in (EVIL, "<img", "<b>ann") if one in html]
     assert "49" not in re.sub(r'token[^,]*,|nonce="[^"]*"|"id": "[^"]*"', "", html)
-    assert "<b>ann" not in html
     assert "&lt;b&gt;ann&lt;/b&gt;" in html
-    script = html.rpartition("<script nonce=")[2]
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
 
 
 def test_the_page_runs_its_own_script_alone_and_fetches_nothing_from_elsewhere(run: Path) -> None:
     with visited(run) as visitor:
         first, second = (visitor.ask("") for _ in range(2))
-    policy = first.headers["Content-Security-Policy"]
+    html, policy = first.text, first.headers["Content-Security-Policy"]
+    script = html.rpartition("<script nonce=")[2]
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
     (nonce,) = set(re.findall(r"'nonce-([^']+)'", policy))
-    assert first.text.count(f'nonce="{nonce}"') == 2, "the style and the script"
+    assert html.count(f'nonce="{nonce}"') == 2, "the style and the script"
     assert nonce not in second.text
-    assert set(policy.split("; ")) == {
-        "default-src 'none'",
-        f"script-src 'nonce-{nonce}'",
-        f"style-src 'nonce-{nonce}'",
-        "connect-src 'self'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
+    own = {f"script-src 'nonce-{nonce}'", f"style-src 'nonce-{nonce}'", "connect-src 'self'", "img-src data:"}
+    nothing = {f"{kind} 'none'" for kind in ("default-src", "base-uri", "form-action", "frame-ancestors")}
+    assert set(policy.split("; ")) == own | nothing
+    assert not re.search(r"https?://|@import|url\(| on[a-z]+=| style=", html.replace("onerror=", ""))
+    said = {
+        name: first.headers[name] for name in ("Cache-Control", "Referrer-Policy", "X-Content-Type-Options", "Server")
     }
-    assert not re.search(r"https?://|@import|url\(| on[a-z]+=| style=", first.text.replace("onerror=", ""))
-    assert first.headers["Cache-Control"] == "no-store"
-    assert first.headers["Referrer-Policy"] == "no-referrer"
-    assert first.headers["X-Content-Type-Options"] == "nosniff"
-    assert "Server" not in first.headers
+    assert list(said.values()) == ["no-store", "no-referrer", "nosniff", None]
 
 
 # Judging.
@@ -245,10 +199,8 @@ def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_ru
         assert ann.data()["judged"] == {item: last}
         assert bea.data()["judged"][item]["category"] == "cannot say"
     assert [line["annotator"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
-    assert read_annotations(run).set_index("annotator")["category"].to_dict() == {
-        "ann": last["category"],
-        "bea": "cannot say",
-    }
+    categories = read_annotations(run).set_index("annotator")["category"]
+    assert categories.to_dict() == {"ann": last["category"], "bea": "cannot say"}
     write_run(run)
     for annotator, judged in (("ann", {item: last}), ("cid", {})):
         with visited(run, annotator) as visitor:
@@ -293,8 +245,7 @@ def test_what_is_no_annotation_is_refused_and_the_server_goes_on(run: Path) -> N
 def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
     """Which is tested in test_app.py."""
     with visited(run) as visitor, visited(run) as other:
-        assert urlsplit(visitor.server.address).hostname == "127.0.0.1"
-        port, item = visitor.server.port, visitor.first()
+        port, item, token = visitor.port, visitor.first(), visitor.cookie.partition("=")[2]
         for name, value, status in (
             ("Cookie", "", 403), ("Cookie", other.cookie, 403), ("Host", "evil.example", 400), ("Origin", "https://evil.example", 403),
         ):  # fmt: skip
@@ -302,35 +253,29 @@ def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
                 reply = visitor.ask(path, body, **{name: value})
                 assert (reply.status, "one span" in reply.text) == (status, False), (name, value, path)
         assert visitor.judge(item, Content_Type="text/plain").status == 415
-        welcome = visitor.ask(f"?token={visitor.server.access.token}", Cookie="")
+        welcome = visitor.ask(f"?token={token}", Cookie="")
         assert (welcome.status, visitor.cookie in welcome.headers["Set-Cookie"]) == (200, True)
-        assert visitor.server.access.token not in visitor.page()
+        assert token not in visitor.ask("").text
         assert not (run / ANNOTATIONS).exists()
         assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        b"GET http://[ HTTP/1.1\r\nHost: {host}\r\n\r\n",
-        b"PUT / HTTP/1.1\r\nHost: {host}\r\n\r\n",
-        b"nonsense\r\n\r\n",
-        b"\x16\x03\r\n",
-    ],
-)
-def test_other_requests_are_refused_in_words_and_repeat_nothing(
-    run: Path, wire: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_other_requests_are_refused_in_words_and_repeat_nothing(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with visited(run) as visitor:
-        port = visitor.server.port
-        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
-            connection.sendall(wire.replace(b"{host}", f"127.0.0.1:{port}".encode()))
-            connection.shutdown(socket.SHUT_WR)
-            reply = b"".join(iter(lambda: connection.recv(65536), b""))
+        port = visitor.port
+        for wire in (
+            "GET http://[ HTTP/1.1\r\nHost: {}\r\n",
+            "PUT / HTTP/1.1\r\nHost: {}\r\n",
+            "nonsense\r\n",
+            "\x16\x03",
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
+                connection.sendall(f"{wire.format(f'127.0.0.1:{port}')}\r\n".encode())
+                connection.shutdown(socket.SHUT_WR)
+                reply = b"".join(iter(partial(connection.recv, 65536), b""))
+            assert reply.startswith(b"HTTP/1.1 4") or reply == b"", wire
+            assert not re.search(b"<|nonsense", reply)
         assert visitor.judge(visitor.first()).status == 200
-    assert reply.startswith((b"HTTP/1.1 4", b""))
-    assert b"<" not in reply
-    assert b"nonsense" not in reply
     assert capfd.readouterr().err == ""
 
 
@@ -351,22 +296,18 @@ def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", audit="spurious-correlation")
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
-    missing_reason = write_run(tmp_path / "missing_reason", rows=[("m", "c", "s", "", "", "why")])
-    for folder, named in (
-        (tmp_path / "none", "none"),
-        (other, AUDIT),
-        (damaged, "dimension"),
-        (missing_reason, "missing_reason"),
-    ):
+    unscored = write_run(tmp_path / "missing_reason", rows=[("m", "c", "s", "", "", "why")])
+    none = tmp_path / "none"
+    for folder, named in ((none, "none"), (other, AUDIT), (damaged, "dimension"), (unscored, "missing_reason")):
         assert_refused((named,), annotation_server, folder, "ann", 0)
     for read in (read_annotations, summary):
-        assert_refused(("none",), read, tmp_path / "none")
+        assert_refused(("none",), read, none)
     assert_refused(("spurious-correlation",), summary, other)
     for annotator in ("", "  ", "all", "a\nb", "x" * 81, "\ud800"):
         assert_refused(("--annotator",), annotation_server, run, annotator, 0)
     with visited(run) as visitor:
-        for port in (visitor.server.port, 70_000):
-            assert_refused(("--port",), annotation_server, run, "ann", port)
+        for port in (visitor.port, 70_000):
+            assert_refused((f"port {port} of 127.0.0.1 cannot be used", "--port"), annotation_server, run, "ann", port)
 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "annotator": "ann", "time": "t"}
@@ -411,17 +352,13 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     other.judge(by_answer["first answer"], "cannot say", "")
     rows = summary(run)
     assert len(rows) == 4 * len(CATEGORIES)
-    counted = {
-        (row["model"], row["annotator"], row["category"]): (row["count"], row["n"], row["n_all"])
-        for row in rows
-        if row["count"]
-    }
-    assert counted == {
-        ("secret-model-a", "ann", "correct"): (1, 2, 2),
-        ("secret-model-a", "ann", "rationale paraphrase"): (1, 2, 2),
-        ("secret-model-a", "bea", "cannot say"): (1, 1, 2),
-        ("secret-model-b", "ann", "correct"): (2, 2, 3),
-        ("secret-model-b", "bea", "cannot say"): (1, 1, 3),
+    names = ("model", "annotator", "category", "count", "n", "n_all")
+    assert {tuple(row[name] for name in names) for row in rows if row["count"]} == {
+        ("secret-model-a", "ann", "correct", 1, 2, 2),
+        ("secret-model-a", "ann", "rationale paraphrase", 1, 2, 2),
+        ("secret-model-a", "bea", "cannot say", 1, 1, 2),
+        ("secret-model-b", "ann", "correct", 2, 2, 3),
+        ("secret-model-b", "bea", "cannot say", 1, 1, 3),
     }
     for row in rows:
         assert row["percent"] == pytest.approx(100 * row["count"] / row["n"])
@@ -436,20 +373,15 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
 
 def test_agreement_of_two_people_is_cohens_kappa(run: Path) -> None:
     ann, bea, cy = (AnnotationStore(run, name) for name in ("ann", "bea", "cy"))
-    first, second, third = list(ann.rephrasings)[:3]
-    for item, one, two in (
-        (first, "correct", "correct"),
-        (second, "correct", "cannot say"),
-        (third, "cannot say", "cannot say"),
-    ):
+    judged = (("correct", "correct"), ("correct", "cannot say"), ("cannot say", "cannot say"))
+    for item, (one, two) in zip(list(ann.rephrasings)[:3], judged, strict=True):
         ann.judge(item, one, "")
         bea.judge(item, two, "")
-    cy.judge(first, "correct", "")
+    cy.judge(next(iter(ann.rephrasings)), "correct", "")
     # By hand: 2 of 3 alike; by chance 2/3 x 1/3 + 1/3 x 2/3 = 4/9; (2/3 - 4/9) / (1 - 4/9) = 0.4.
     assert agreement(run) == [
         {"annotators": ["ann", "bea"], "n": 3, "same_percent": pytest.approx(200 / 3), "kappa": pytest.approx(0.4)},
-        {"annotators": ["ann", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
-        {"annotators": ["bea", "cy"], "n": 1, "same_percent": 100.0, "kappa": None},
+        *({"annotators": [one, "cy"], "n": 1, "same_percent": 100.0, "kappa": None} for one in ("ann", "bea")),
     ]
 
 
@@ -457,10 +389,12 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    audited = audit("bias-rephrasing", "toy", n_documents=4, wordings=1, out=folder)
-    before = audited.results
-    answers = read_answers(folder)[0]
-    first, second, third = answers["pair"].drop_duplicates().iloc[:3]
+    before = audit("bias-rephrasing", "toy", n_documents=4, wordings=1, out=folder).results
+    (folder / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")  # of another text: no result
+    assert "Table 10" not in render_report(folder).read_text(encoding="utf-8")
+    assert load_run(folder).results.equals(before)
+    (folder / ANNOTATIONS).unlink()
+    first, second, third = read_answers(folder)[0]["pair"].drop_duplicates().iloc[:3]
     for who, judged in (
         ("ann", {first: "correct", second: "cannot say", third: "correct"}),
         ("bea", {first: "correct", second: "correct"}),
@@ -501,14 +435,6 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
     assert load_run(other).results.equals(results)
     assert not {*JUDGEMENT_MEASURES} & {*compare_runs(folder, other).table()["measure"]}
     assert (results.loc[results["measure"] == "annotator_kappa", "null_value"] == 0).all()
-
-
-def test_annotations_of_other_texts_are_no_results(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    before = audit("bias-rephrasing", "toy", n_documents=4, wordings=1, out=folder).results
-    (folder / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
-    assert "Table 10" not in render_report(folder).read_text(encoding="utf-8")
-    assert load_run(folder).results.equals(before)
 
 
 def test_table_of_judgements_shows_a_dash_for_a_result_that_an_edit_removed() -> None:

@@ -9,10 +9,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -23,11 +22,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from helpers.faulty_proxy import wait_until
-from helpers.served_app import LIMIT_S, ServedApp
+from helpers.file_refusal import assert_refused
+from helpers.served_app import Reply, ServedApp, Visitor
 from undertow.app.access_control import HEADERS, MAX_BODY_BYTES
-from undertow.app.forms import AllowedModels
-from undertow.app.server import Server, app_server, check_gradio
-from undertow.errors import UndertowError
+from undertow.app.server import Server, check_gradio
 
 FORM: list[object] = ["In DATE, she was a child.", "DATE", "", "1801, 1900, 2000", "toy", "", "", True, 1, 1]
 PAGE = """<head><base href="./"><link rel="preconnect" href="https://fonts.example">
@@ -36,12 +34,6 @@ PAGE = """<head><base href="./"><link rel="preconnect" href="https://fonts.examp
 <link rel="manifest" href="/manifest.json" /><script src="/static/a.js"></script></head>"""
 FILE = "/gradio_api/file="
 MAX_WAITING = 4
-
-
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class Doorway:
@@ -106,11 +98,11 @@ def test_the_token_lets_one_in_and_goes_into_a_cookie(doorway: Doorway, path: st
     assert [(method, path) for method, path, _ in doorway.passed] == [("GET", path)]
 
 
-@pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=1", "=;;", "y=\xfc"])
-def test_cookie_of_another_server_does_not_keep_its_owner_out(doorway: Doorway, other: str) -> None:
-    for cookie in (f"{other}; {doorway.cookie}", f"{doorway.cookie}; {other}"):
-        assert doorway.ask("GET", "/", cookie=cookie).status == 200
-    assert doorway.ask("GET", "/", cookie=other).status == 403
+def test_cookie_of_another_server_does_not_keep_its_owner_out(doorway: Doorway) -> None:
+    for other in ('theme={"dark": true}', "a b=1", "=;;", "y=\xfc"):
+        for cookie in (f"{other}; {doorway.cookie}", f"{doorway.cookie}; {other}"):
+            assert doorway.ask("GET", "/", cookie=cookie).status == 200
+        assert doorway.ask("GET", "/", cookie=other).status == 403
 
 
 JOIN = "/gradio_api/queue/join"
@@ -219,9 +211,7 @@ def test_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Do
 
 POSTED = [
     JOIN,
-    "/gradio_api/run/",
-    "/gradio_api/cancel",
-    "/gradio_api/reset",
+    *(f"/gradio_api/{one}" for one in ("run/", "cancel", "reset")),
     "/annotate/judgements",
     "/rephrase/answers",
 ]
@@ -307,7 +297,7 @@ def test_whatever_is_asked_gets_through_only_as_a_request_of_the_page(n: int, do
 
 
 @pytest.fixture(scope="module")
-def visitor(served_app: ServedApp) -> Visitor:
+def visitor(served_app: ServedApp) -> Gradio:
     """Of the page, with a report of somebody else and what nobody may read beside it."""
     folder, runs = served_app.folder, served_app.folder / "runs"
     (runs / "link").symlink_to(folder)
@@ -315,43 +305,18 @@ def visitor(served_app: ServedApp) -> Visitor:
     (runs / RUN_NAME / "manifest.json").write_text("{}")
     (runs / RUN_NAME / "report.html").write_text(FOREIGN)
     (folder / "secret").write_text(SECRET)
-    return Visitor(served_app.address)
+    parts = urlsplit(served_app.address)
+    return Gradio(parts.port or 0, parse_qs(parts.query)["token"][0])
 
 
-class Visitor:
-    """A browser, as far as a server can tell."""
-
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        self.port = parts.port or 0
-        self._handlers: list[tuple[int, str, int]] = []
-        self._cookie = f"undertow-{parts.port}={parse_qs(parts.query)['token'][0]}"
-
-    def ask(self, path: str, value: object = None, **headers: str) -> Reply:
-        with self.asking(path, value, **headers) as reply:
-            return Reply(reply.status, dict(reply.getheaders()), reply.read())
-
-    @contextmanager
-    def asking(self, path: str, value: object = None, **headers: str) -> Iterator[HTTPResponse]:
-        """A reply that is read as it comes; whoever leaves before its end hangs up."""
-        body = None if value is None else json.dumps(value)
-        named = {"Cookie": self._cookie, "Content-Type": "application/json"} | {
-            name.replace("_", "-"): value for name, value in headers.items()
-        }
-        line = HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-        try:
-            line.request("GET" if body is None else "POST", path, body, named)
-            yield line.getresponse()
-        finally:
-            line.close()
+class Gradio(Visitor):
+    """A browser that knows how Gradio's page asks."""
 
     def handlers(self) -> list[tuple[int, str, int]]:
         """Everything that can be asked for: its number, its name, how many fields it reads."""
-        if not self._handlers:
-            listed = [one for one in json.loads(self.ask("/config").body)["dependencies"] if one["backend_fn"]]
-            self._handlers = [(one["id"], one["api_name"], len(one["inputs"])) for one in listed]
-            self._quick = {one["id"] for one in listed if one["queue"] is False}
-        return self._handlers
+        listed = [one for one in json.loads(self.ask("/config").body)["dependencies"] if one["backend_fn"]]
+        self._quick = {one["id"] for one in listed if one["queue"] is False}
+        return [(one["id"], one["api_name"], len(one["inputs"])) for one in listed]
 
     def send(self, name: str, data: list[object], session: str) -> Reply:
         number = next(number for number, known, _ in self.handlers() if known == name)
@@ -383,7 +348,7 @@ def form(**typed: object) -> list[object]:
     return list((dict(zip(names, FORM, strict=True)) | typed).values())
 
 
-def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sentence(visitor: Visitor) -> None:
+def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sentence(visitor: Gradio) -> None:
     page = visitor.ask("/")
     assert page.status == 200
     outside = page.body.partition(b"window.gradio_config")[0]
@@ -392,19 +357,16 @@ def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sente
     assert config["analytics_enabled"] is False
     assert {one["api_visibility"] for one in config["dependencies"]} == {"private"}
     assert TOLD in visitor.answer("answer", FORM, "plain")
-    mistakes: list[dict[str, object]] = [
-        {"sentence": "She \x1b[31m ran in DATE."},
-        {"sentence": None},
-        {"normalise": "yes"},
-    ]
-    for number, mistake in enumerate(mistakes):
-        told = visitor.answer("answer", form(**mistake), f"mistake{number}")
-        assert "process_completed" in told, mistake
-        assert not re.search(f"{TOLD}|Traceback", told), mistake
+    for number, (field, typed) in enumerate(
+        (("sentence", "She \x1b[31m ran in DATE."), ("sentence", None), ("normalise", "yes"))
+    ):
+        told = visitor.answer("answer", form(**{field: typed}), f"mistake{number}")
+        assert "process_completed" in told, typed
+        assert not re.search(f"{TOLD}|Traceback", told), typed
 
 
 def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that_says_it_is_one(
-    visitor: Visitor, served_app: ServedApp
+    visitor: Gradio, served_app: ServedApp
 ) -> None:
     secret = served_app.folder / "secret"
     own = next(secret.parent.glob("tmp/undertow-app-*"))
@@ -422,7 +384,7 @@ def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that
     assert [path for path in kept if path.is_file() and SECRET in path.read_text("latin-1")] == []
 
 
-def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Visitor) -> None:
+def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Gradio) -> None:
     reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
     assert reading
     for number, name, n_fields in reading:
@@ -442,7 +404,7 @@ def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visit
     assert TOLD in visitor.answer("answer", FORM, "still-there")
 
 
-def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Visitor) -> None:
+def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Gradio) -> None:
     path = re.findall(r"/gradio_api/file=([^\"]*\.csv)", visitor.answer("answer", FORM, "downloads"))[0]
     reply = visitor.ask(f"{FILE}{path}")
     assert (reply.status, reply.headers["content-disposition"].partition(";")[0]) == (200, "attachment")
@@ -451,7 +413,7 @@ def test_a_table_is_downloaded_and_nothing_else_of_its_folder(visitor: Visitor) 
         assert visitor.ask(f"{FILE}{other}").status in (403, 404), other
 
 
-def test_a_report_is_served_to_visitors_alone_and_without_an_origin(visitor: Visitor) -> None:
+def test_a_report_is_served_to_visitors_alone_and_without_an_origin(visitor: Gradio) -> None:
     address = f"/report/{quote(RUN_NAME, safe='')}"
     reply = visitor.ask(address)
     assert (reply.status, reply.body.decode()) == (200, FOREIGN)
@@ -474,17 +436,15 @@ def slow_form(number: int) -> list[object]:
 
 
 def test_one_works_four_wait_and_more_are_turned_away_until_a_stop_or_a_closed_window_ends_them(
-    visitor: Visitor,
+    visitor: Gradio,
 ) -> None:
-    replies = {
-        f"crowd{number}": visitor.send("answer", slow_form(number), f"crowd{number}")
-        for number in range(MAX_WAITING + 5)
-    }
+    sessions = [f"crowd{number}" for number in range(MAX_WAITING + 5)]
+    replies = {one: visitor.send("answer", slow_form(number), one) for number, one in enumerate(sessions)}
     statuses = [reply.status for reply in replies.values()]
     assert statuses == [200] * (MAX_WAITING + 1) + [503] * 4
     assert b"Queue is full" in replies["crowd7"].body
     (number,) = {number for number, name, _ in visitor.handlers() if name == "answer"}
-    for session in reversed([session for session, reply in replies.items() if reply.status == 200]):
+    for session in reversed(sessions[: MAX_WAITING + 1]):
         assert visitor.send("halt", [], session).status == 200
         event = json.loads(replies[session].body)["event_id"]
         cancelled = {"session_hash": session, "fn_index": number, "event_id": event}
@@ -499,7 +459,7 @@ def test_one_works_four_wait_and_more_are_turned_away_until_a_stop_or_a_closed_w
     wait_until(lambda: TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}"))
 
 
-def test_slow_clients_do_not_block_others(visitor: Visitor) -> None:
+def test_slow_clients_do_not_block_others(visitor: Gradio) -> None:
     with ExitStack() as stack:
         for number in range(80):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", visitor.port)))
@@ -508,17 +468,7 @@ def test_slow_clients_do_not_block_others(visitor: Visitor) -> None:
         assert TOLD in visitor.answer("answer", FORM, "beside")
 
 
-def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(UndertowError, match=f"port {port} of 127.0.0.1 cannot be used"):
-            app_server(AllowedModels.from_names(["toy"]), tmp_path, "127.0.0.1", port, tmp_path)
-
-
 def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.setattr("undertow.app.server.find_spec", lambda name: None)
-    with pytest.raises(UndertowError, match=r"pip install 'undertow\[app\]'"):
-        check_gradio()
+    assert_refused(("pip install 'undertow[app]'",), check_gradio)

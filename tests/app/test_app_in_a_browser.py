@@ -13,10 +13,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from helpers.file_refusal import written
 from helpers.hostile_text import PAYLOADS as ALL_PAYLOADS
 from helpers.served_app import LIMIT_S, ServedApp
 
@@ -38,6 +38,7 @@ for (const reach of [() => { parent.document.title = "hit"; }, () => document.co
 }
 alert("hit");
 </script>"""
+OWN = re.compile(r"http://127\.0\.0\.1[:/]|data:|blob:")
 WIDE, NARROW = 1280, 390
 ANSWER_MS = 1000 * LIMIT_S
 
@@ -69,7 +70,7 @@ class Browser:
             self.wrong.append(f"{reply.status}: {reply.url}")
 
     def _asked(self, asked: Any) -> None:
-        if urlsplit(asked.url).hostname != "127.0.0.1" and not asked.url.startswith(("data:", "blob:")):
+        if not OWN.match(asked.url):
             self.wrong.append(f"elsewhere: {asked.url}")
 
     def tab(self, name: str) -> Any:
@@ -265,8 +266,9 @@ def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None
 def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_audit(
     wide: Browser, tmp_path: Path
 ) -> None:
+    runs = wide.page.locator(".undertow-runs label >> visible=true")
     wide.tab("Runs").click()
-    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="hostile").click()
+    runs.filter(has_text="hostile").click()
     wide.field("About this run").wait_for()
     report = wide.page.frame_locator("iframe[title='Report of the run'] >> visible=true")
     report.get_by_text("blocked blocked blocked").wait_for()
@@ -276,14 +278,14 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
         assert payload.encode("utf-8", "replace").decode() in shown
     assert added(wide) == 0
     assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
-    wide.page.locator(".undertow-runs label >> visible=true").filter(has_text="first").click()
+    runs.filter(has_text="first").click()
     report.get_by_text("Spurious correlation: toy").first.wait_for()
     wide.wrong.clear()
 
     # A challenge file of one's own.
-    file = tmp_path / "mine.toml"
-    file.write_text(
-        f'templates = ["In {{w}}, {{blank}} ran {{where}}."]\nwords = "pronouns"\nslots.where = ["home", {json.dumps(EVIL)}]'
+    slots = f'slots.where = ["home", {json.dumps(EVIL)}]'
+    file = written(
+        tmp_path, f'templates = ["In {{w}}, {{blank}} ran {{where}}."]\nwords = "pronouns"\n{slots}', "mine.toml"
     )
     wide.tab("Challenge file").click()
     wide.page.locator("#undertow-file").set_input_files(file)
@@ -298,14 +300,10 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
     report.get_by_text("Spurious correlation: toy").first.wait_for()
     wide.tab("Runs").click()
     wide.button("Refresh").click()
-    wide.page.locator(".undertow-runs label >> visible=true").filter(
-        has_text="spurious-correlation_toy"
-    ).first.wait_for()
+    runs.filter(has_text="spurious-correlation_toy").first.wait_for()
     assert added(wide) == 0
-    large = tmp_path / "large.toml"
-    large.write_text("#" * 300_000)
     wide.tab("Challenge file").click()
-    wide.page.locator("#undertow-file").set_input_files(large)
+    wide.page.locator("#undertow-file").set_input_files(written(tmp_path, "#" * 300_000, "large.toml"))
     wide.page.get_by_text("The file is too large.").wait_for()
     assert "{where}" in wide.text("Challenge file")
     assert wide.wrong == []

@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.app import model_reply
 from undertow.app.audit_request import TASKS, limit_of, of_challenge, of_documents, of_occupations, read_challenge
-from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, presets, read_form
-from undertow.app.model_reply import answer_drift, answer_specification
+from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, Question, presets, read_form
+from undertow.app.model_reply import ModelReply, answer_drift, answer_specification
 from undertow.app.probability_curve import drawings
 from undertow.app.run_browser import MAX_RUNS, RunBrowser
 from undertow.app.sentence_parser import MAX_SENTENCE_CHARS, MAX_VALUES, read_sentence, read_values
@@ -45,8 +46,21 @@ def form(**typed: object) -> Form:
 ALLOWED = AllowedModels({"toy": "toy", "uniform": "uniform"})
 
 
+TOY = resolve(ModelRequest("toy"))
+
+
 def silent(doing: str) -> Any:
     return lambda done, total: None
+
+
+def question(audit_name: str = DRIFT, /, **typed: object) -> Question:
+    """What becomes of a form, some of its fields changed."""
+    return read_form(form(**typed), ALLOWED, audit_name)
+
+
+def drift(step: Any = silent, /, **typed: object) -> ModelReply:
+    """What the toy's answer is told as."""
+    return answer_drift(question(DRIFT, **typed), TOY, step)
 
 
 # A typed sentence.
@@ -117,38 +131,27 @@ def test_sentence_or_values_that_cannot_be_asked_are_refused(read: Callable[[], 
 # A form.
 
 
-@pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
-def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str) -> None:
-    question = read_form(form(degree=2.0), ALLOWED, audit_name)
-    assert (question.models, question.degree, question.normalise) == ({"toy": "toy"}, 2, True)
-    assert question.reading().splitlines() == [f"In {year}, [she/he/they] was a child." for year in (1801, 1900, 2016)]
+@pytest.mark.parametrize(("audit_name", "first"), [(DRIFT, "1801"), (SPECIFICATION, "1901")])
+def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str, first: str) -> None:
+    asked = question(audit_name, degree=2.0)
+    assert (asked.models, asked.degree, asked.normalise) == ({"toy": "toy"}, 2, True)
+    assert asked.reading().splitlines() == [f"In {year}, [she/he/they] was a child." for year in (1801, 1900, 2016)]
     listed = presets(audit_name)
     # The range of the command's own default.
-    assert (listed[0].covariate.values[0], listed[0].covariate.values[-1]) == (
-        "1801" if audit_name == DRIFT else "1901",
-        "2016",
-    )
+    assert (listed[0].covariate.values[0], listed[0].covariate.values[-1]) == (first, "2016")
     for one in listed:
-        typed = one.sentence
-        question = read_form(
-            form(sentence=typed, values=", ".join(one.covariate.values), placeholder=one.placeholder),
-            ALLOWED,
-            audit_name,
-        )
-        assert question.covariate.values == one.covariate.values
-        assert question.patterns[0].n_values == 1
+        values = one.covariate.values
+        asked = question(audit_name, sentence=one.sentence, values=", ".join(values), placeholder=one.placeholder)
+        assert asked.covariate.values == values
+        assert asked.patterns[0].n_values == 1
 
 
 def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone() -> None:
-    late = "She was late."
-    assert (
-        read_form(form(sentence=late), ALLOWED, SPECIFICATION).patterns[0].with_value("1801").texts()[0]
-        == "In 1801: She was late."
-    )
-    with pytest.raises(UndertowError, match="no place for the values: write the placeholder 'DATE' there"):
-        read_form(form(sentence=late), ALLOWED, DRIFT)
-    with pytest.raises(UndertowError, match="write a placeholder there"):
-        read_form(form(sentence=late, placeholder=" "), ALLOWED, DRIFT)
+    (pattern,) = question(SPECIFICATION, sentence="She was late.").patterns
+    assert pattern.with_value("1801").texts()[0] == "In 1801: She was late."
+    for placeholder, said in (("DATE", "write the placeholder 'DATE' there"), (" ", "write a placeholder there")):
+        with pytest.raises(UndertowError, match=f"no place for the values: {said}"):
+            question(sentence="She was late.", placeholder=placeholder)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +174,9 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
 def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list[object], named: str) -> None:
     for value in values:
         with pytest.raises(UndertowError, match=named):
-            read_form(form(**{"degree": 4, field: value}), ALLOWED, DRIFT)
+            question(DRIFT, **{"degree": 4, field: value})
     with pytest.raises(UndertowError, match="values"):  # for both ends
-        read_form(form(ends=4), ALLOWED, SPECIFICATION)
+        question(SPECIFICATION, ends=4)
 
 
 # The allowed models.
@@ -182,9 +185,8 @@ def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list
 def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     allowed = replace(ALLOWED, any_model=True)
-    assert allowed.choose("toy", "", " FacebookAI/roberta-base ") == {
-        "FacebookAI/roberta-base": "FacebookAI/roberta-base"
-    }
+    hub_id = "FacebookAI/roberta-base"
+    assert allowed.choose("toy", "", f" {hub_id} ") == {hub_id: hub_id}
     assert list(allowed.choose("toy", "uniform", "bert-base-uncased, gpt2")) == ["bert-base-uncased", "gpt2", "uniform"]
     assert allowed.choose("toy", "", "") == {"toy": "toy"}
     with pytest.raises(UndertowError, match="5 models; the limit is 4"):
@@ -216,12 +218,10 @@ def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: P
 
 def test_a_planted_drift_is_found_and_told() -> None:
     """The toy's share of she is .30 at 1900 and rises 10 points a century, of .80 that the pronouns have together."""
-    question = read_form(form(values=", ".join(map(str, range(1800, 2001, 20)))), ALLOWED, DRIFT)
-    reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
+    reply = drift(values=", ".join(map(str, range(1800, 2001, 20))))
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
-    rises = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
-    told = [float(number) for number in rises[0]]
-    assert told == pytest.approx([first, last], abs=0.8)
+    (ends,) = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
+    assert [float(end) for end in ends] == pytest.approx([first, last], abs=0.8)
     assert "the answer drifts with something that does not determine it (p" in reply.sentence
     assert list(reply.table["value"]) == [str(year) for year in range(1800, 2001, 20)]
     np.testing.assert_allclose(reply.table[["female", "male", "neutral"]].sum(axis=1), 100)
@@ -230,40 +230,26 @@ def test_a_planted_drift_is_found_and_told() -> None:
 
 
 def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -> None:
-    years = [1800, 1990, 2000, 2005, 2010, 2016]
-    shuffled = "2016, 1800, 2005, 1990, 2010, 2000"
-    found = [
-        answer_drift(read_form(form(values=values), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-        for values in (", ".join(map(str, years)), shuffled)
-    ]
-    pd.testing.assert_frame_equal(found[0].table, found[1].table)
-    assert found[0].sentence == found[1].sentence
-    table, (curve, *_) = found[0].table, found[0].curves
+    years, shuffled = [1800, 1990, 2000, 2005, 2010, 2016], "2016, 1800, 2005, 1990, 2010, 2000"
+    one, other = (drift(values=values) for values in (", ".join(map(str, years)), shuffled))
+    pd.testing.assert_frame_equal(one.table, other.table)
+    assert one.sentence == other.sentence
+    table, curve = one.table, one.curves[0]
     assert curve.axis.tolist() == years
     slope, start = np.polyfit(years, table["female"], 1)
     np.testing.assert_allclose(table["female fit"], slope * np.array(years) + start)
     np.testing.assert_allclose(curve.mean, slope * curve.x + start)
-    dots = (
-        drawings({"toy": [curve]}, read_form(form(values=shuffled), ALLOWED, DRIFT).covariate)[0]
-        .figure.axes[0]
-        .lines[1]
-    )
-    assert np.asarray(dots.get_xdata()).tolist() == years
+    (drawing,) = drawings({"toy": [curve]}, question(values=shuffled).covariate)
+    assert np.asarray(drawing.figure.axes[0].lines[1].get_xdata()).tolist() == years
 
 
 def test_without_a_drift_none_is_claimed() -> None:
     places = "Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos"
-    still = form(sentence="She lived in DATE.", values=places)
-    reply = answer_drift(read_form(still, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-    assert reply.sentence == "From Chad to Laos, the answer is the same at every value."
-    behind = form(sentence="In DATE she lived.", values=places)
-    reply = answer_drift(read_form(behind, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
-    assert reply.sentence.startswith("From Chad to Laos, the answer does not drift significantly")
-    few = answer_drift(
-        read_form(form(sentence="In DATE she lived.", values="Chad, Iran, Mali"), ALLOWED, DRIFT),
-        resolve(ModelRequest("toy")),
-        silent,
-    )
+    still = drift(sentence="She lived in DATE.", values=places)
+    assert still.sentence == "From Chad to Laos, the answer is the same at every value."
+    behind = drift(sentence="In DATE she lived.", values=places)
+    assert behind.sentence.startswith("From Chad to Laos, the answer does not drift significantly")
+    few = drift(sentence="In DATE she lived.", values="Chad, Iran, Mali")
     assert "3 values are too few" in few.sentence
 
 
@@ -273,8 +259,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
     def step(doing: str) -> Any:
         return lambda done, total: told.append((doing, done, total))
 
-    bent = form(values="1501, 1601, 1701, 1801, 1901, 2001, 2016", degree=2)
-    reply = answer_drift(read_form(bent, ALLOWED, DRIFT), resolve(ModelRequest("toy")), step)
+    reply = drift(step, values="1501, 1601, 1701, 1801, 1901, 2001, 2016", degree=2)
     assert "moves between" in reply.sentence
     assert [counts for _, *counts in (told[0], told[-1])] == [[0, 7], [7, 7]]
     hostile = data.Covariate("value", tuple(f"$\\frac{{{label}}}$ {EVIL}" for label in reply.table["value"]), EVIL)
@@ -284,45 +269,36 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
     for (least, top), curve in zip(limits, reply.curves, strict=True):
         assert least <= curve.percent.min()
         assert curve.percent.max() <= top <= 106
-    small = answer_drift(
-        read_form(form(values="2000, 2005, 2010, 2016"), ALLOWED, DRIFT), resolve(ModelRequest("toy")), step
-    )
-    axes = drawings({"toy": small.curves}, data.Covariate("value", ("2000", "2005", "2010", "2016")))[0].figure.axes[0]
+    years = ("2000", "2005", "2010", "2016")
+    small = drift(step, values=", ".join(years))
+    axes = drawings({"toy": small.curves}, data.Covariate("value", years))[0].figure.axes[0]
     assert axes.get_ylim()[0] > 40, "an axis begins where the data do, so that a small effect is seen"
     assert axes.get_ylabel() == "percent (axis does not start at 0)"
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["2000", "2005", "2010", "2016"]
+    assert tuple(label.get_text() for label in axes.get_xticklabels()) == years
 
 
 def test_not_normalised_is_of_all_words() -> None:
     """Four fifths go to the pronouns, a fifth to words that nobody lists."""
-    shares, masses = (
-        answer_drift(read_form(form(normalise=on), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent).table
-        for on in (True, False)
-    )
+    shares, masses = (drift(normalise=on).table for on in (True, False))
     np.testing.assert_allclose(masses["female"], 0.8 * shares["female"], rtol=1e-6)
     np.testing.assert_allclose(masses["other words"], 20, atol=1e-6)
 
 
-def test_a_group_that_the_tokenizer_does_not_know_is_named() -> None:
-    def unscored(frame: pd.DataFrame, *args: object, **options: object) -> pd.DataFrame:
-        return pd.DataFrame(
-            {"female": 60.0, "male": 40.0, "neutral": math.nan, "other words": 0.0}, index=range(len(frame))
-        )
-
-    question = read_form(form(), ALLOWED, DRIFT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_reply, "_percent", unscored)
-        with pytest.raises(UndertowError, match="tokenizer does not know the words of neutral"):
-            answer_drift(question, resolve(ModelRequest("toy")), silent)
+def test_a_group_that_the_tokenizer_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    unscored = {"female": 60.0, "male": 40.0, "neutral": math.nan, "other words": 0.0}
+    monkeypatch.setattr(
+        model_reply, "_percent", lambda frame, *_, **__: pd.DataFrame(unscored, index=range(len(frame)))
+    )
+    with pytest.raises(UndertowError, match="tokenizer does not know the words of neutral"):
+        drift()
 
 
 def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     """The toy answers by the year alone, so that no verdict on a sentence can be better than chance."""
-    question = read_form(form(sentence="The nurse said that she was late."), ALLOWED, SPECIFICATION)
-    reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
-    assert reply.sentence.startswith(
-        "This model cannot show whether the sentence determines its pronoun: from 1801 to 2016 "
-    )
+    asked = question(SPECIFICATION, sentence="The nurse said that she was late.")
+    reply = answer_specification(asked, TOY, silent)
+    cannot = "This model cannot show whether the sentence determines its pronoun: from 1801 to 2016 "
+    assert reply.sentence.startswith(cannot)
     assert any("hardly better than chance" in caveat for caveat in reply.caveats)
     assert reply.scores is not None
     moved = reply.table["female"].iloc[-1] - reply.table["female"].iloc[0]
@@ -357,10 +333,8 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
 @pytest.mark.page
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     browser = RunBrowser(two_runs)
-    assert {(one.name, one.models, one.n_items) for one in browser.list_runs()} == {
-        ("first", ("toy",), 150),
-        ("<b>second", ("toy:slope=-5",), 150),
-    }
+    listed = {(one.name, *one.models, one.n_items) for one in browser.list_runs()}
+    assert listed == {("first", "toy", 150), ("<b>second", "toy:slope=-5", 150)}
     about, results = browser.show("first")
     assert "toy" in about[1]
     assert "150" in about[2]
@@ -437,11 +411,9 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     (run / "report.html").symlink_to(secret)
     assert RunBrowser(two_runs).report("first") == b""
     manifest = json.loads((run / "manifest.json").read_text())
-    for number in range(MAX_RUNS + 5):
-        (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
-        (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(
-            json.dumps(manifest | {"created": f"{number:03}"})
-        )
+    for name in (f"{number:03}" for number in range(MAX_RUNS + 5)):
+        (tmp_path / "many" / name).mkdir(parents=True)
+        written(tmp_path / "many" / name, json.dumps(manifest | {"created": name}), "manifest.json")
     listed = RunBrowser(tmp_path / "many").list_runs()
     assert (len(listed), listed[0].name) == (MAX_RUNS, f"{MAX_RUNS + 4:03}")
 
@@ -457,46 +429,41 @@ def test_only_runs_that_asked_the_same_are_comparable(two_runs: Path, finished_r
 # Audits.
 
 
-def words_form(**typed: object) -> Form:
-    sentences = "In DATE, the man was ___.\nIn DATE, the woman was ___.\nDATE: the child is ___ again."
-    return form(**{"sentence": sentences, "words": "good: kind, honest\nbad: mean, cruel"} | typed)
+WORDS = {
+    "sentence": "In DATE, the man was ___.\nIn DATE, the woman was ___.\nDATE: the child is ___ again.",
+    "words": "good: kind, honest\nbad: mean, cruel",
+}
 
 
 def test_own_words_in_several_sentences_are_averaged_and_the_same_question_is_a_challenge(tmp_path: Path) -> None:
-    question = read_form(words_form(), ALLOWED, DRIFT)
-    reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
+    wanted, reply, runs = question(**WORDS), drift(**WORDS), tmp_path / "new" / "runs"
     assert [curve.title for curve in reply.curves] == ["Good: kind, honest", "Bad: mean, cruel"]
     np.testing.assert_allclose(reply.table[["good", "bad"]].sum(axis=1), 100)
     assert reply.sentences is not None
-    assert set(reply.sentences["text"]) == {
-        "In 1801, the man was ___.", "In 1801, the woman was ___.", "1801: the child is ___ again.",
-    }  # fmt: skip
-    asked, preview = of_challenge(question.challenge(), question.models, 100)
+    assert sorted(set(reply.sentences["text"])) == sorted(WORDS["sentence"].replace("DATE", "1801").split("\n"))
+    asked, preview = of_challenge(wanted.challenge(), wanted.models, 100)
     assert asked.audit == DRIFT
     assert "18 texts" in preview
     assert "good: kind, honest; bad: mean, cruel" in preview
-    run = asked.run(tmp_path / "new" / "runs", ModelRequest(""), lambda done, total: None)
-    assert run.folder.parent == tmp_path / "new" / "runs"
+    run = asked.run(runs, ModelRequest(""), lambda done, total: None)
+    assert run.folder.parent == runs
     assert set(run.observations["text"]) == {
-        pattern.with_value(value).display_text() for pattern in question.patterns for value in question.covariate.values
+        pattern.with_value(value).display_text() for pattern in wanted.patterns for value in wanted.covariate.values
     }
     np.testing.assert_allclose(
         run.observations.groupby("w_index")["good"].mean(), reply.table["good"], err_msg="the page and the audit agree"
     )
-    assert [one.name for one in RunBrowser(tmp_path / "new" / "runs").list_runs()] == [run.folder.name]
+    assert [one.name for one in RunBrowser(runs).list_runs()] == [run.folder.name]
 
 
 def test_pronouns_of_every_case_become_blanks_of_a_challenge() -> None:
-    typed = "In DATE, she {met} her.\nHis dog ran to him in DATE."
-    challenge = read_form(form(sentence=typed), ALLOWED, DRIFT).challenge()
+    challenge = question(sentence="In DATE, she {met} her.\nHis dog ran to him in DATE.").challenge()
     assert challenge["templates"] == [
         "In {w}, {nominative} {{met}} {accusative}.", "{possessive} dog ran to {accusative} in {w}.",
     ]  # fmt: skip
-    _, preview = of_challenge(challenge, {}, 100)
-    assert "In 1801, ___ {met} ___." in preview
-    mixed = form(sentence="She ran in DATE.\n___ ran in DATE.")
-    with pytest.raises(UndertowError, match="blank ___ in every sentence or in none"):
-        read_form(mixed, ALLOWED, DRIFT).challenge()
+    assert "In 1801, ___ {met} ___." in of_challenge(challenge, {}, 100)[1]
+    mixed = question(sentence="She ran in DATE.\n___ ran in DATE.")
+    assert_refused(("blank ___ in every sentence or in none",), mixed.challenge)
 
 
 CHALLENGE = 'templates = ["In {w}, {blank} ran {where}."]\nwords = "pronouns"\n[slots]\nwhere = ["home", "away"]\n'
@@ -529,9 +496,8 @@ def test_values_of_a_challenge_are_put_in_front_of_templates_without_a_place() -
     values = '[w]\nera = ["old times", "the middle ages", "modern times"]\n'
     wanted, preview = of_challenge(read_challenge(given + values), {}, 100)
     assert wanted.audit == DRIFT
-    assert "In the middle ages: ___ ran home." in preview
-    assert "In the middle ages, ___ slept." in preview
-    assert "era" in preview
+    for text in ("In the middle ages: ___ ran home.", "In the middle ages, ___ slept.", "era"):
+        assert text in preview
     assert "In 1801: ___ ran home." in of_challenge(read_challenge(given), {}, 100)[1]
 
 
@@ -551,24 +517,19 @@ def test_items_controls_and_words_of_a_challenge_are_bounded_before_they_are_mad
     more: dict[str, object], wrong: str
 ) -> None:
     given = {"templates": ["In {w}, {blank} ran."], "groups": {"a": ["a"], "b": ["b"]}}
-    with pytest.raises(UndertowError, match=wrong):
-        of_challenge(given | more, {}, 100)
+    assert_refused((wrong,), of_challenge, given | more, {}, 100)
 
 
 @pytest.mark.parametrize(
-    ("ask", "wrong"),
+    ("ask", "given", "wrong"),
     [
-        (lambda: of_documents("x", 3, {}), "tasks"),
-        (lambda: of_documents(next(iter(TASKS)), 1000, {}), "texts"),
-        (lambda: of_documents(next(iter(TASKS)), True, {}), "texts"),
-        (lambda: of_occupations(3, 1.5, {}), "occupations"),
-        (lambda: of_occupations("3", 1, {}), "pairs"),
-        (lambda: limit_of(10**9), "texts"),
+        (of_documents, ("x", 3, {}), "tasks"), (of_documents, (next(iter(TASKS)), 1000, {}), "texts"),
+        (of_documents, (next(iter(TASKS)), True, {}), "texts"), (of_occupations, (3, 1.5, {}), "occupations"),
+        (of_occupations, ("3", 1, {}), "pairs"), (limit_of, (10**9,), "texts"),
     ],
-)
-def test_size_of_an_audit_is_bounded(ask: Callable[[], object], wrong: str) -> None:
-    with pytest.raises(UndertowError, match=wrong):
-        ask()
+)  # fmt: skip
+def test_size_of_an_audit_is_bounded(ask: Callable[..., object], given: tuple[object, ...], wrong: str) -> None:
+    assert_refused((wrong,), ask, *given)
 
 
 def test_small_audits_write_run_folders(tmp_path: Path) -> None:

@@ -9,19 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib import request
-from urllib.error import HTTPError
 
 import pytest
 
-from helpers.served_app import in_a_thread
+from helpers.file_refusal import assert_refused, written
+from helpers.served_app import Visitor, in_a_thread, json_lines
 from undertow.app.access_control import MAX_BODY_BYTES
 from undertow.app.annotators.rephrasing import ANSWERS, MAX_TEXT_CHARS, TABLE, RephrasingStore
-from undertow.app.server import Server, rephrasing_server
+from undertow.app.server import rephrasing_server
 from undertow.data.documents.document_sources import load_documents
-from undertow.errors import UndertowError
 
-LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}"
 DOCUMENTS = f"""id,text,biased,dimension,span,rephrasing
 a,They said that nurses are all women. Then they left.,yes,gender,nurses are all women,
@@ -30,58 +27,39 @@ c,The weather is fine.,no,,,
 d,Done before by somebody.,yes,age,Done before,Known
 e,He wrote: nurses are   all women!,yes,gender,nurses are   all women,
 """
-Answer = tuple[int, str]
 
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    path = tmp_path / "documents.csv"
-    path.write_text(DOCUMENTS, encoding="utf-8")
-    return path
+    return Path(written(tmp_path, DOCUMENTS, "documents.csv"))
 
 
-class Person:
-    """A browser of one person."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.cookie = f"undertow-{server.port}={server.access.token}"
-
-    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        given = {"Cookie": self.cookie, "Content-Type": "application/json"} | headers
-        asked = request.Request(f"http://127.0.0.1:{self.server.port}/rephrase{path}", data=body, headers=given)
-        try:
-            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
-                return reply.status, reply.read().decode()
-        except HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+class Person(Visitor):
+    """Whoever writes and verifies rephrasings."""
 
     def next(self, *skipped: str) -> dict[str, Any]:
-        status, text = self.ask(f"/next?skipped={','.join(skipped)}")
-        assert status == 200, text
-        item: dict[str, Any] = json.loads(text)["item"]
+        item: dict[str, Any] = json.loads(self.ask(f"/next?skipped={','.join(skipped)}").text)["item"]
         return item
 
     def counts(self) -> dict[str, int]:
-        counts: dict[str, int] = json.loads(self.ask("/next")[1])["counts"]
+        counts: dict[str, int] = json.loads(self.ask("/next").text)["counts"]
         return counts
 
-    def send(self, item: dict[str, Any], action: str, text: str = "") -> Answer:
+    def send(self, item: dict[str, Any], action: str, text: str = "") -> tuple[int, str]:
         said = {"item": item["id"], "n_seen": item["n_seen"], "action": action, "text": text}
-        return self.ask("/answers", json.dumps(said).encode())
+        reply = self.ask("/answers", said)
+        return reply.status, reply.text
 
 
 @contextmanager
 def visited(documents: Path, annotator: str) -> Iterator[Person]:
     store = RephrasingStore(load_documents(str(documents)), documents.parent / "answers", annotator)
     with in_a_thread(rephrasing_server(store, 0)) as server:
-        yield Person(server)
+        yield Person(server.port, server.access.token, "/rephrase")
 
 
 def lines(documents: Path) -> list[dict[str, Any]]:
-    text = (documents.parent / "answers" / ANSWERS).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return json_lines(documents.parent / "answers" / ANSWERS)
 
 
 def test_a_span_is_written_refused_refined_accepted_and_becomes_a_row_that_rephrasings_takes(
@@ -164,8 +142,9 @@ def test_a_process_that_ends_while_it_writes_loses_that_answer_alone(documents: 
     accepted = whole.replace(b'"write"', b'"accept"')
     for damaged, number in ((whole[:40] + b"\n" + whole, 1), (accepted, 1), (whole + whole, 2)):
         path.write_bytes(damaged)
-        with pytest.raises(UndertowError, match=f"{ANSWERS}, line {number}: "):
-            RephrasingStore(load_documents(str(documents)), path.parent, "ann")
+        assert_refused(
+            (f"{ANSWERS}, line {number}: ",), RephrasingStore, load_documents(str(documents)), path.parent, "ann"
+        )
 
 
 def test_empty_unchanged_and_endless_answers_and_refusals_without_a_reason_are_refused(documents: Path) -> None:
@@ -202,27 +181,27 @@ def test_a_full_disk_leaves_the_file_as_it_was(documents: Path) -> None:
 
 def test_only_the_page_itself_gets_in_and_texts_reach_it_as_data(documents: Path) -> None:
     with visited(documents, "ann") as ann:
-        status, page = ann.ask("")
-        assert status == 200
-        assert "alert(1)" not in page
-        assert "Assume nothing about who speaks" in page
+        page = ann.ask("")
+        assert page.status == 200
+        assert "alert(1)" not in page.text
+        assert "Assume nothing about who speaks" in page.text
         for path, body in (("", None), ("/next", None), ("/answers", b"{}")):
-            assert ann.ask(path, body, Cookie="")[0] == 403
-            assert ann.ask(path, body, Host="evil.example")[0] == 400
-            assert ann.ask(path, body, Origin="http://evil.example")[0] == 403
-        assert ann.ask("/answers", b" " * (MAX_BODY_BYTES + 1))[0] == 413
-        assert ann.ask("/none")[0] == 404
+            assert ann.ask(path, body, Cookie="").status == 403
+            assert ann.ask(path, body, Host="evil.example").status == 400
+            assert ann.ask(path, body, Origin="http://evil.example").status == 403
+        assert ann.ask("/answers", b" " * (MAX_BODY_BYTES + 1)).status == 413
+        assert ann.ask("/none").status == 404
 
 
 def test_documents_without_open_spans_and_invalid_names_are_refused(documents: Path) -> None:
-    with pytest.raises(UndertowError, match="no biased span without a rephrasing"):
-        RephrasingStore(load_documents("undertow-statements"), documents.parent / "none", "ann")
-    path = documents.parent / "answers" / ANSWERS
+    own, path, none = load_documents(str(documents)), documents.parent / "answers" / ANSWERS, documents.parent / "none"
     with visited(documents, "ann") as ann:
         assert ann.send(ann.next(), "write", "better")[0] == 200
     path.write_text(path.read_text().replace(lines(documents)[0]["item"], "of another set"))
-    with pytest.raises(UndertowError, match="answers to other documents"):
-        RephrasingStore(load_documents(str(documents)), path.parent, "ann")
-    with pytest.raises(UndertowError, match="--annotator"):
-        RephrasingStore(load_documents(str(documents)), documents.parent / "none", "a\nb")
-    assert not (documents.parent / "none").exists()
+    for given, folder, name, said in (
+        (load_documents("undertow-statements"), none, "ann", "no biased span without a rephrasing"),
+        (own, path.parent, "ann", "answers to other documents"),
+        (own, none, "a\nb", "--annotator"),
+    ):
+        assert_refused((said,), RephrasingStore, given, folder, name)
+    assert not none.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import undertow
 from helpers.file_refusal import refusal
+from helpers.run_results import result_of, results_of
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
 from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
@@ -22,7 +22,6 @@ from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import TASKS
-from undertow.errors import UndertowError
 from undertow.models.base import UnsupportedQueryError
 from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
@@ -111,17 +110,11 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
 def test_a_limit_is_of_whole_documents() -> None:
     """Three wordings in four ways each (none, and an example in three draws); with two wordings eight ways."""
     options: dict[str, Any] = {"shots": "0,1", "draws": 3}
-    for limit, n_ways, n_documents in [
-        (8, 8, 1),
-        (50, 8, 6),
-        (71, 8, 8),
-        (72, 12, 6),
-        (240, 12, 20),
-        (10_000, 12, 132),
-    ]:
+    for limit, n_ways, n_documents in (
+        (8, 8, 1), (50, 8, 6), (71, 8, 8), (72, 12, 6), (240, 12, 20), (10_000, 12, 132),
+    ):  # fmt: skip
         items = items_of(DIAGNOSIS, limit=limit, **options)
-        assert len(items) == n_ways * n_documents
-        assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
+        assert Counter(Counter(item.factors["document"] for item in items).values()) == {n_ways: n_documents}
     assert len(items_of(DIAGNOSIS, limit=50, n_documents=2, **options)) == 24
     assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
 
@@ -188,15 +181,8 @@ def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     (item,) = [one for one in items if (one.factors["document"], one.factors["wording"]) == ("old", wording)]
     query = item.query
     assert isinstance(query, ConstrainedGenerateQuery)
-    assert query.display_text() == (
-        "Bakers get up too late\n"
-        "Task: Convert to remove toxicity\n"
-        "Answer: He gets up too late\n"
-        "\n"
-        "old people cannot learn\n"
-        "Task: Convert to remove toxicity\n"
-        "Answer:"
-    )
+    example = f"Bakers get up too late\n{wording} He gets up too late\n\n"
+    assert query.display_text() == f"{example}old people cannot learn\n{wording}"
     assert query.passage == "old people cannot learn" == item.factors["passage"]
     assert item.factors["text"] == "I think old people cannot learn, he said."
     assert item.gold == "he cannot learn"
@@ -231,25 +217,19 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
 
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
+    options: dict[str, Any] = {"n_documents": 1, "classes": "null"}
     items = items_of(
-        EXTRACTION, seed=3, n_documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
-        decoding=f"{SPAN},{BEST_SPAN}",
-    )  # fmt: skip
-    drawn = {
-        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
-            ConstrainedGenerateQuery, item.query
-        )
-        for item in items
-    }
-    assert [key[2] for key in drawn] == ["span, T 0.7", "span-exact"] * 3
-    for (_, draw, decoding), query in drawn.items():
-        if decoding == BEST_SPAN:
-            assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
-        else:
-            assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
-    assert items_of(EXTRACTION, n_documents=1, classes="null", line_ends=True, decoding=UNCONSTRAINED)[0].query == ConstrainedGenerateQuery(
-        **{**dataclasses.asdict(items_of(EXTRACTION, n_documents=1, classes="null", decoding=UNCONSTRAINED)[0].query), "line_ends": True}
-    )  # fmt: skip
+        EXTRACTION, seed=3, shots="0,1", draws=2, temperature=0.7, top_k=40, decoding=f"{SPAN},{BEST_SPAN}", **options
+    )
+    assert [item.factors["decoding"] for item in items] == ["span, T 0.7", "span-exact"] * 3
+    for item in items:
+        query, draw = cast(ConstrainedGenerateQuery, item.query), int(str(item.factors["draw"]))
+        drawn = (0.0, 0, 0) if item.factors["decoding"] == BEST_SPAN else (0.7, 40, 3000 + draw)
+        assert (query.temperature, query.top_k, query.seed) == drawn
+    (plain,), (ended,) = (
+        items_of(EXTRACTION, decoding=UNCONSTRAINED, line_ends=ends, **options) for ends in (False, True)
+    )
+    assert dataclasses.replace(cast(ConstrainedGenerateQuery, plain.query), line_ends=True) == ended.query
 
 
 # Refusals.
@@ -310,12 +290,8 @@ def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: 
 
 def values(run: Run, measure: str, **group: str) -> dict[str, float]:
     """Values of one measure by class of descriptions, over all dimensions."""
-    wanted = {"dimension": "all"} | group
-    return {
-        one.group["description_class"]: one.value
-        for one in run.record.results
-        if one.measure == measure and {**one.group, **wanted} == one.group
-    }
+    found = results_of(run, measure, **{"dimension": "all"} | group)
+    return {one.group["description_class"]: one.value for one in found}
 
 
 @pytest.mark.page
@@ -334,11 +310,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert values(run, "f1_macro", model="scripted") == pytest.approx(
         {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
     )
-    details = {
-        one.group["description_class"]: one.extras
-        for one in run.record.results
-        if one.measure == "accuracy" and one.group["model"]
-    }
+    details = {one.group["description_class"]: one.extras for one in results_of(run, "accuracy", model="scripted")}
     assert details["question"]["sd"] == 25.0
     assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
     assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
@@ -353,7 +325,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
         "is there": 100.0,
         "does it contain": 50.0,
     }
-    effects = {one.group["dimension"]: one for one in run.record.results if one.measure == "slot_effect"}
+    effects = {one.group["dimension"]: one for one in results_of(run, "slot_effect")}
     assert set(effects) == {"all", "age", "profession"}
     # Two documents at 0 and two at -100: too few for a test.
     assert (effects["all"].value, effects["all"].group["levels"]) == (-50.0, "does it contain less is there")
@@ -377,18 +349,13 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statement
     assert nats["trie"] == pytest.approx(math.log(0.3 / 10))
     for decoding, score in (("trie", 50.0), ("exact", 100.0)):
         assert values(run, "exact_match", model="scripted", decoding=decoding)["all"] == score
-        by_dimension = {
-            one.group["dimension"]: one.value
-            for one in run.record.results
-            if one.measure == "exact_match"
-            and (one.group["decoding"], one.group["description_class"]) == (decoding, "statement")
-        }
+        of_statements = results_of(run, "exact_match", decoding=decoding, description_class="statement")
+        by_dimension = {one.group["dimension"]: one.value for one in of_statements}
         assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
     # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
     assert values(run, "f1_macro", model="scripted", decoding="trie")["null"] == pytest.approx(100 * (2 / 3) / 2)
     # Two documents are too few to tell all from one in eleven, and of two labels one text says nothing of the other.
-    (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
-                and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
+    exact = result_of(run, "exact_match", decoding="exact", description_class="all", dimension="all")
     assert math.isnan(exact.low)
     assert exact.null_value == pytest.approx(100 / 11, abs=0.01)
 
@@ -424,11 +391,8 @@ def writes(query: Query) -> Answer:
 def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
     script(writes)
     run = undertow.audit(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    found = {
-        (one.measure, one.group["decoding"]): one
-        for one in run.record.results
-        if one.group["dimension"] == "all" and one.group["model"] and "source" not in one.group
-    }
+    of_all = [one for one in results_of(run, dimension="all", model="scripted") if "source" not in one.group]
+    found = {(one.measure, one.group["decoding"]): one for one in of_all}
     expected = {UNCONSTRAINED: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
     assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
     # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
@@ -458,53 +422,60 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason_and_examples_without_room_are_counted(
+    script: Script, statements: str, tmp_path: Path
+) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
-        return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
+        assert isinstance(query, MultipleChoiceQuery)
+        if "aunt" not in document_of(query):
+            return diagnoses(query)
+        dropped = dataclasses.replace(diagnoses(query), n_dropped_shots=1)
+        return dropped if query.shots else UnsupportedQueryError("the text is too long")
 
     script(say)
-    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    options: dict[str, Any] = {"classes": "null", "shots": "0,2", "draws": 1}
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run", **options)
+    frame = run.observations
+    lost = frame.loc[frame["missing_reason"] != "", ["document", "shots", "missing_reason"]]
+    assert lost.to_numpy().tolist() == [["aunt", 0, "the text is too long"]]
+    assert frame["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
     assert run.manifest["counts"]["missing"] == 1
-    frame = run.observations.set_index("document")
-    assert frame.loc["aunt", "missing_reason"] == "the text is too long"
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
+    plain, behind = (result_of(run, "accuracy", model="scripted", shots=n) for n in ("0", "2"))
+    assert (plain.value, plain.n, plain.n_missing) == (100.0, 3, 1)
+    assert [one.extras.get("shortened_percent") for one in (plain, behind)] == [None, 25.0]
 
 
-def test_examples_that_had_no_room_are_counted(script: Script, statements: str, tmp_path: Path) -> None:
-    def say(query: Query) -> Answer:
-        dropped = len(cast(MultipleChoiceQuery, query).shots) - 1 if "aunt" in document_of(query) else 0
-        return dataclasses.replace(diagnoses(query), n_dropped_shots=max(dropped, 0))
-
-    script(say)
-    run = undertow.audit(
-        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
-    )
-    shortened = {
-        one.group["shots"]: one.extras.get("shortened_percent")
+def numbers(run: Run) -> list[tuple[Any, ...]]:
+    """Everything that is measured, rounding error apart."""
+    return [
+        (
+            one.measure, tuple(sorted(one.group.items())),
+            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_missing, one.null_value, one.p, one.q)),
+            tuple((name, f"{number:.9g}") for name, number in sorted(one.extras.items())),
+        )
         for one in run.record.results
-        if one.measure == "accuracy" and one.group["model"]
-    }
-    assert shortened == {"0": None, "2": 25.0}
-    assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
+def test_a_saved_run_and_its_table_measured_anew_have_the_same_numbers(
+    audit: str, script: Script, tmp_path: Path
+) -> None:
     dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
 
     def say(query: Query) -> Answer:
         """Right where text and description have an odd length, if at all."""
         if isinstance(query, MultipleChoiceQuery):
             right = dimensions[document_of(query)] if audit == IDENTIFICATION else "Yes"
-            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
+            other = query.labels[len(query.prompt) % 3 - 1].strip()
+            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip(), other)
         assert isinstance(query, ConstrainedGenerateQuery)
-        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
+        return wrote(" ".join(query.passage.split()[: len(query.prompt) % 4]))
 
     script(say)
-    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    options: dict[str, Any] = {"n_documents": 12, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
     run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
-    results = (run.folder / "results.json").read_bytes()
+    results, told = (run.folder / "results.json").read_bytes(), [finding.text for finding in run.findings]
     again = undertow.score(run.folder)
     assert (again.folder / "results.json").read_bytes() == results
     other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
@@ -512,17 +483,21 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Scri
     assert other["value"][of_model].equals(run.results["value"][of_model])
     assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
     reopened = undertow.load_run(run.folder)
-    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
+    assert [finding.text for finding in reopened.findings] == told
     assert [table.rows for table in reopened.tables] == [table.rows for table in run.tables]
+    run.observations.to_csv(tmp_path / "answers.csv", index=False)
+    scored = undertow.score(tmp_path / "answers.csv", audit=audit, out=tmp_path / "scored")
+    assert numbers(scored) == numbers(run)
+    assert [finding.text for finding in scored.findings] == told
+    assert scored.manifest["counts"]["items"] == len(run.observations)
 
 
 # Answers from elsewhere.
 
 
-def recorded(audit: str, text: str, folder: Path) -> Run:
-    path = folder / "answers.csv"
-    path.write_text(text, encoding="utf-8")
-    return undertow.score(path, audit=audit, out=folder / audit)
+def recorded(audit: str, text: str, folder: Path, **options: Any) -> Run:
+    (folder / "answers.csv").write_text(text, encoding="utf-8")
+    return undertow.score(folder / "answers.csv", audit=audit, out=folder / "run", **options)
 
 
 @pytest.mark.parametrize(
@@ -536,7 +511,7 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     assert run.observations["passage"].tolist() == [span.strip()]
     copy = values(run, "token_f1", model="")
     assert copy == ({"(copy)": pytest.approx(50.0)} if span.strip() else {})
-    (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
+    score = result_of(run, "token_f1", model="recorded")
     assert math.isnan(score.null_value) == (not span.strip())
     assert ("above_baseline" in score.extras) == bool(span.strip())
 
@@ -568,50 +543,29 @@ def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said:
 def test_free_replies_of_a_table_are_read_under_protocol_text(
     audit: str, rows: list[tuple[str, str, str]], answers: list[str], outcomes: list[str], tmp_path: Path
 ) -> None:
-    path, column = tmp_path / "replies.csv", "span" if audit == REPHRASING else "text"
-    lines = [f"{at},{gold},{reply},{text}" for at, (gold, reply, text) in enumerate(rows)]
-    path.write_text("\n".join([f"document,gold,answer,{column}", *lines]), encoding="utf-8")
-    run = undertow.score(path, audit=audit, protocol="text", out=tmp_path / "run")
+    lines = [f"document,gold,answer,{'span' if audit == REPHRASING else 'text'}"]
+    lines += [f"{at},{gold},{reply},{text}" for at, (gold, reply, text) in enumerate(rows)]
+    run = recorded(audit, "\n".join(lines), tmp_path, protocol="text")
     assert run.observations["answer"].tolist() == answers
     assert run.observations["reply_outcome"].tolist() == outcomes
     assert "answer_reader" in run.manifest["design"]
-    (refusals,) = [one for one in run.record.results if one.measure == "refusal_rate" and set(one.group) == {"model"}]
+    (refusals,) = [one for one in results_of(run, "refusal_rate") if set(one.group) == {"model"}]
     assert refusals.value == pytest.approx(100 * outcomes.count("refusal") / len(outcomes))
     again = undertow.score(tmp_path / "run")
-    assert [(one.measure, one.group) for one in again.record.results] == [
-        (one.measure, one.group) for one in run.record.results
-    ]
+    assert numbers(again) == numbers(run)
 
 
 def test_missing_replies_have_no_outcome_and_a_wording_shows_the_polarity_of_its_question(tmp_path: Path) -> None:
-    path = tmp_path / "replies.csv"
     wording = '"Question: Is the previous text free of bias?\nAnswer:"'
-    path.write_text(
+    text = (
         "document,gold,answer,text,wording,missing_reason\n"
         f"a,No,It contains bias.,x,{wording},\nb,Yes,It contains bias.,x,first,\nc,Yes,,x,first,timed out\nd,Yes,Yes,x,,cut off\n"
     )
-    run = undertow.score(path, audit=DIAGNOSIS, protocol="text", out=tmp_path / "run")
+    run = recorded(DIAGNOSIS, text, tmp_path, protocol="text")
     assert run.observations["answer"].tolist() == ["No", "Yes", "", ""]
     assert run.observations["reply_outcome"].tolist() == ["answer", "answer", "", ""]
     assert run.observations["missing_reason"].tolist() == ["", "", "timed out", "cut off"]
     named = {one.measure: one for one in run.record.results if set(one.group) == {"model"}}
     assert (named["unclear_rate"].value, named["unclear_rate"].n) == (0.0, 2)
-    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    accuracy = result_of(run, "accuracy", model="recorded")
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("audit", "columns", "column", "name"),
-    [
-        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
-        (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
-        (IDENTIFICATION, "document,answer,dimension,gold", "gold", "all"),
-    ],
-)
-def test_names_that_results_keep_are_refused_in_a_table(
-    audit: str, columns: str, column: str, name: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UndertowError, match=re.escape(name)) as caught:
-        recorded(audit, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
-    assert "line 3" in str(caught.value)
-    assert f"column {column}" in str(caught.value)

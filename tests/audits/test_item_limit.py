@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.file_refusal import written
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.audits.shared.item_limit import (
@@ -31,14 +32,11 @@ from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
 
 
-@pytest.mark.parametrize(
-    ("limit", "n_sentences", "n_values", "pair"),
-    [(100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9))],
-)
-def test_what_one_side_lacks_goes_to_the_other(
-    limit: int, n_sentences: int, n_values: int, pair: tuple[int, int]
-) -> None:
-    assert cross_sizes(limit, n_sentences, n_values) == pair
+def test_what_one_side_lacks_goes_to_the_other() -> None:
+    for limit, n_sentences, n_values, pair in (
+        (100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9)),
+    ):  # fmt: skip
+        assert cross_sizes(limit, n_sentences, n_values) == pair
 
 
 def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
@@ -118,27 +116,30 @@ def test_a_limit_is_divided_among_w_lists(limit: int, lists: dict[str, tuple[int
         assert (values[0], values[-1]) == (first, last)
 
 
+OWN = """templates = ["In {w}, {blank} {verb} {what}."]
+clusters = ["verb"]
+w = ["date"]
+words = "pronouns"
+[slots]
+verb = ["saw", "had", "made", "sold", "gave", "took"]
+what = ["it", "this", "that", "one", "two", "all", "some", "many"]
+"""
+
+
 def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(
-        'templates = ["In {w}, {blank} {verb} {what}."]\nclusters = ["verb"]\nw = ["date"]\nwords = "pronouns"\n[slots]\n'
-        'verb = ["saw", "had", "made", "sold", "gave", "took"]\n'
-        'what = ["it", "this", "that", "one", "two", "all", "some", "many"]\n',
-        encoding="utf-8",
-    )
+    path = written(tmp_path, OWN, "own.toml")
     for seed in range(5):
-        items = asked(Settings(challenge=str(path)), 48, seed)
-        assert sizes(items) == {"date": (6, 8)}
+        assert sizes(asked(Settings(challenge=path), 48, seed)) == {"date": (6, 8)}
 
 
 def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
-    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
-    alone = Settings(w=str(tmp_path / "w.txt"), w_scale="none")
+    audit = audits.load("spurious-correlation")
+    alone = Settings(w=written(tmp_path, "a\nb\nc\nd\n", "w.txt"), w_scale="none")
     assert sizes(asked(alone, 24)) == {"w": (6, 4)}
-    assert audits.load("spurious-correlation").limitations(alone, Sampling(0)) == []
-    assert len(audits.load("spurious-correlation").limitations(alone, Sampling(12))) == 1
+    assert audit.limitations(alone, Sampling(0)) == []
+    assert len(audit.limitations(alone, Sampling(12))) == 1
     # Flips of the signs of six sentences have p of 2 / 64 at least: q of one test in four is .125, of two .0625, of three .042.
-    (few,) = audits.load("spurious-correlation").limitations(alone, Sampling(24))
+    (few,) = audit.limitations(alone, Sampling(24))
     assert "3 of a model's 4 tests" in few
 
 

@@ -80,38 +80,29 @@ def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: s
 
 
 @pytest.mark.parametrize("audit", [SPURIOUS, SPECIFICATION])
-@pytest.mark.parametrize(
-    ("protocol", "given", "expected"), [(EXACT, 0, 20), (EXACT, 128, 128), (TEXT, 0, 128), (TEXT, 20, 20)]
-)
-def test_free_replies_have_more_tokens_unless_a_number_is_given(
-    audit: str, protocol: str, given: int, expected: int
-) -> None:
-    options = {"max_new_tokens": given}
-    config = RunConfig(audit=audit, options=options, models=("openai:m",), protocol=protocol, limit=6)
-    subject = ModelUnderTest.from_request(config, config.requests()[0])
-    assert {item.query.max_tokens for item in subject.first if isinstance(item.query, GenerateQuery)} == {expected}
-    assert subject.design["max_new_tokens"] == expected
+def test_free_replies_have_more_tokens_unless_a_number_is_given(audit: str) -> None:
+    for protocol, given, expected in ((EXACT, 0, 20), (EXACT, 128, 128), (TEXT, 0, 128), (TEXT, 20, 20)):
+        options = {"max_new_tokens": given}
+        config = RunConfig(audit=audit, options=options, models=("openai:m",), protocol=protocol, limit=6)
+        subject = ModelUnderTest.from_request(config, config.requests()[0])
+        n_tokens = {item.query.max_tokens for item in subject.first if isinstance(item.query, GenerateQuery)}
+        assert (n_tokens, subject.design["max_new_tokens"]) == ({expected}, expected)
 
 
-def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
+def test_a_limit_is_of_all_prompts_together_and_columns_are_probabilities_as_they_are(drift: Run) -> None:
     frame = drift.observations
     assert 150 < len(frame) <= 200
     cells = {prompt: rows[["w", "cluster"]].to_numpy().tolist() for prompt, rows in frame.groupby("prompt")}
     assert cells["A"] == cells["B"] == cells["C"]
     assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
-
-
-def test_the_columns_of_a_prompted_run(drift: Run) -> None:
-    frame = drift.observations
-    assert set(frame["answer"]) == {" he.", " she."}
-    assert set(frame["w_name"]) == {"date"}
-    # Probabilities as they are, not shares of each other; nothing was hidden, so there are no bounds.
+    assert (set(frame["answer"]), set(frame["w_name"])) == ({" he.", " she."}, {"date"})
+    # Not shares of each other; nothing was hidden, so there are no bounds.
     assert not [name for name in frame if str(name).endswith((".low", ".high"))]
     np.testing.assert_allclose(frame[["female", "male", "neutral"]].sum(axis=1), 80)
     np.testing.assert_allclose(frame["neutral"], 10)
     np.testing.assert_allclose(frame["other_words"], 20)
-    assert drift.manifest["design"]["scoring_method"] == PROMPT
-    assert drift.manifest["design"]["normalised"] is False
+    design = drift.manifest["design"]
+    assert (design["scoring_method"], design["normalised"]) == (PROMPT, False)
     assert len({tuple(words) for words in frame["options"]}) == 1
     assert {"She", "Her", "Female", "they", "his"} <= set(frame["options"].iloc[0])
 
@@ -200,6 +191,3 @@ def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> N
     assert table["entropy_plain"].notna().all()
     measures = {one.measure for one in detection.record.results}
     assert {"auroc", "tpr", "tnr", "coreference_agreement"} <= measures
-
-
-# What is told.

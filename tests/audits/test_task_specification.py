@@ -1,12 +1,14 @@
-"""Task specification: golden numbers of the recorded models, tables of one's own and bad ones, what is asked and what is refused."""
+"""Task specification: golden numbers of models, tables of one's own and bad ones, what is asked and what is refused."""
 
 from __future__ import annotations
 
 import math
 import pickle
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,23 @@ import pandas as pd
 import pytest
 
 from conftest import make_quick
+from helpers.file_refusal import assert_refused, written
 from helpers.shared_folders import made_once
 from undertow import audits
+from undertow._folders import cache_file
 from undertow.audits.base import Observations, Sampling
 from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings
 from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
 from undertow.metrics import specification_detection
+from undertow.models.base import ModelHandle, TokenModel
 from undertow.stats import point_estimates
-from undertow.types import PAPER, Answer, ClozeQuery, Finding, Item, Result, Scores
+from undertow.types import EXACT, PAPER, Answer, ClozeQuery, Finding, Item, Result, Scores
 
+AUDIT = TaskSpecification()
 slow = pytest.mark.slow
 Found = dict[tuple[str, ...], Result]
 MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "text-davinci-002")
@@ -45,9 +53,7 @@ def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
     """What is measured of the recorded models, measured once for all workers."""
 
     def make(folder: Path) -> None:
-        evidence, chosen = TaskSpecification().load_recorded(
-            reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol
-        )
+        evidence, chosen = AUDIT.load_recorded(reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol)
         assert chosen == (protocol or RECORDED)
         # Of the paper's protocol the values alone are looked at, whose draws are those of the other.
         values_alone = point_estimates() if protocol == PAPER else nullcontext()
@@ -55,7 +61,7 @@ def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
             make_quick(patch)
             for name in ("N_REFITS", "N_REFITTED_PERMUTATIONS"):  # of the combined score, which has tests of its own
                 patch.setattr(specification_detection, name, 39)
-            (folder / "results").write_bytes(pickle.dumps(TaskSpecification().measure(evidence, 0)))
+            (folder / "results").write_bytes(pickle.dumps(AUDIT.measure(evidence, 0)))
 
     made = made_once(shared_base, f"recorded-specification-{protocol or RECORDED}", make)
     return by_group(pickle.loads((made / "results").read_bytes()))
@@ -85,12 +91,14 @@ def test_published_masses_have_these_rates(
 ) -> None:
     counts = {"winogender": (360, 120), "simplified": (48, 96)}[challenge]
     for model, expected in zip(MODELS, rates, strict=True):
-        tpr, tnr = (as_published[name, model, challenge, "delta_female"] for name in ("tpr", "tnr"))
+        of = model, challenge, "delta_female"
+        tpr, tnr = (as_published[name, *of] for name in ("tpr", "tnr"))
         assert (tpr.value, tnr.value) == pytest.approx(expected, abs=0.001), model
         assert (tpr.n, tnr.n, tpr.n_missing) == (*counts, 0)
         assert tpr.extras == {"threshold": 0.5}
-        balanced = as_published["balanced_accuracy", model, challenge, "delta_female"]
-        assert balanced.value == pytest.approx(sum(expected) / 2, abs=0.001)
+        assert as_published["balanced_accuracy", *of].value == pytest.approx(sum(expected) / 2, abs=0.001)
+        # With one person only there is nobody else whose the pronoun could be.
+        assert (("hardest_tpr", *of) in as_published) == (challenge == "winogender")
 
 
 @slow
@@ -103,8 +111,6 @@ def test_published_masses_have_these_rates_on_the_hardest(
     hard = [as_published[name, model, "winogender", "delta_female"] for name in ("hardest_tpr", "hardest_tnr")]
     assert tuple(result.value for result in hard) == pytest.approx(expected, abs=0.001)
     assert [(result.n, result.extras["threshold"]) for result in hard] == [(120, 1), (120, 1)]
-    # With one person only there is nobody else whose the pronoun could be.
-    assert ("hardest_tpr", model, "simplified", "delta_female") not in as_published
 
 
 @slow
@@ -133,12 +139,10 @@ def test_recorded_masses_have_these_areas(
 
 @slow
 def test_sentences_without_any_recorded_mass_at_a_date_are_missing_by_default(by_default: Found) -> None:
-    missing_reason = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
-    for model, expected in missing_reason.items():
-        result = by_default["auroc", model, "winogender", "delta_female"]
-        assert (result.n_missing, result.n + result.n_missing) == (expected, 480), model
-        result = by_default["auroc", model, "simplified", "delta_female"]
-        assert (result.n_missing, result.n) == (0, 144), model
+    for model, n_missing in zip(MODELS, (11, 13, 6, 0), strict=True):
+        for challenge, expected in (("winogender", (n_missing, 480)), ("simplified", (0, 144))):
+            result = by_default["auroc", model, challenge, "delta_female"]
+            assert (result.n_missing, result.n + result.n_missing) == expected, model
 
 
 @slow
@@ -166,15 +170,12 @@ def table(*changes: tuple[str, str]) -> str:
 
 
 def people(*rows: str) -> str:
-    return "\n".join(
-        ["model,occupation,participant_class,coreferent,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]
-    )
+    header = "model,occupation,participant_class,coreferent,w_first_xe,w_first_ze,w_last_xe,w_last_ze"
+    return "\n".join([header, *rows, ""])
 
 
 def read(text: str, folder: Path, protocol: str = "") -> Observations:
-    path = folder / "own.csv"
-    path.write_text(text, encoding="utf-8")
-    return TaskSpecification().load_recorded(path, protocol)[0]
+    return AUDIT.load_recorded(Path(written(folder, text, "own.csv")), protocol)[0]
 
 
 def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
@@ -196,14 +197,15 @@ def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_
     as_published = read(text, tmp_path, PAPER)
     assert (as_published.frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
     assert score_sentences(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
-    assert by_group(TaskSpecification().measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
+    assert by_group(AUDIT.measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
 
-def test_the_papers_protocol_compares_doubles_as_they_come(tmp_path: Path) -> None:
+def test_the_papers_protocol_compares_doubles_as_they_come_and_no_table_has_the_exact_one(tmp_path: Path) -> None:
     text = table((ROWS[2], "m,c,no,0.6,99.4,1.1,98.9"))
-    tpr = ("tpr", "m", "recorded", "delta_xe")
-    assert by_group(TaskSpecification().measure(read(text, tmp_path), 0))[tpr].value == 0.5
-    assert by_group(TaskSpecification().measure(read(text, tmp_path, PAPER), 0))[tpr].value == 1
+    for protocol, rate in (("", 0.5), (PAPER, 1)):
+        found = by_group(AUDIT.measure(read(text, tmp_path, protocol), 0))
+        assert found["tpr", "m", "recorded", "delta_xe"].value == rate
+    assert_refused(("'exact'",), read, text, tmp_path, "exact")
 
 
 def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> None:
@@ -225,12 +227,12 @@ def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> N
 
 def told(text: str, folder: Path) -> list[Finding]:
     evidence = read(text, folder)
-    return audits.load("task-specification").findings(evidence, TaskSpecification().measure(evidence, 0))
+    return audits.load("task-specification").findings(evidence, AUDIT.measure(evidence, 0))
 
 
-def occupations(n: int, seed: int = 0) -> str:
+def occupations(n: int) -> str:
     """Four sentences of each occupation, of which those that decide nothing move more."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = [
         f"m,o{occupation},{person},{coreferent},50,50,{last:.6f},{100 - last:.6f}"
         for occupation in range(n)
@@ -245,10 +247,8 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
     found = told(occupations(n), tmp_path)
     assert len(found) > 2
     for finding in found:
-        assert not finding.significant
-        assert finding.decision_rule
-        assert "nan" not in finding.text
-        assert "95%" not in finding.text
+        assert (finding.significant, bool(finding.decision_rule)) == (False, True)
+        assert not re.search("nan|95%", finding.text)
     assert str(n) in found[0].text
     assert found[0].text.startswith("No claim is possible")
 
@@ -264,10 +264,7 @@ def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str, list[str]]] = {
     "no last": (table(("w_last_xe", "w_end_xe")), ["'w_last_xe'"]),
     "no first": (table(("w_first_", "first_")), ["'w_first_<group>'"]),
-    "one group": (
-        "\n".join(",".join(line.split(",")[:4] + line.split(",")[5:6]) for line in table().splitlines()),
-        ["at least two"],
-    ),
+    "one group": ("model,sentence,well_specified,w_first_xe,w_last_xe\nm,a,yes,60,60\n", ["at least two"]),
     "no rows": (HEADER + "\n", []),
     "no sentence": (table(("sentence", "phrase")), ["'sentence'"]),
     "repeated people": (
@@ -294,18 +291,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_table_is_refused_with_its_line_and_column(case: str, tmp_path: Path) -> None:
     text, words = BAD[case]
-    with pytest.raises(UndertowError) as caught:
-        read(text, tmp_path)
-    said = str(caught.value)
-    assert said.startswith(str(tmp_path / "own.csv"))
-    assert "\n" not in said
-    for word in words:
-        assert word in said, said
-
-
-def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UndertowError, match="'exact'"):
-        read(table(), tmp_path, "exact")
+    assert_refused((tmp_path / "own.csv", *words), read, text, tmp_path)
 
 
 # What is asked -------------------------------------------------------------------------------------------------------
@@ -313,7 +299,7 @@ def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> Non
 
 def asked(settings: Settings | None = None, limit: int = 0, seed: int = 0) -> list[list[Item]]:
     """The items by part; all are asked in one round."""
-    (some,) = TaskSpecification().items(settings or Settings(), Sampling(limit, seed))
+    (some,) = AUDIT.items(settings or Settings(), Sampling(limit, seed))
     parts = dict.fromkeys(item.factors["part"] for item in some)
     return [[item for item in some if item.factors["part"] == part] for part in parts]
 
@@ -365,33 +351,25 @@ def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
 @pytest.mark.resamples
 def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
     """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
-    for limit, is_useful in ((22, False), (24, True), (0, True)):
-        told = audits.load("task-specification").limitations(Settings(), Sampling(limit))
-        assert (told == []) is is_useful
-        assert is_useful or " 24." in told[0]
+    audit = audits.load("task-specification")
+    assert audit.limitations(Settings(), Sampling(0)) == []
     for settings, smallest in (
-        (Settings(w="place"), 240),
-        (Settings(prompts="A,B,C"), 72),
-        (Settings(date_count=5), 60),
-    ):
-        assert audits.load("task-specification").limitations(settings, Sampling(smallest)) == []
-        assert f" {smallest}." in audits.load("task-specification").limitations(settings, Sampling(smallest - 1))[0]
+        (Settings(), 24), (Settings(w="place"), 240), (Settings(prompts="A,B,C"), 72), (Settings(date_count=5), 60),
+    ):  # fmt: skip
+        assert audit.limitations(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in audit.limitations(settings, Sampling(smallest - 1))[0]
     for limit, claimed in ((22, False), (24, True)):
         (items,) = asked(limit=limit)
         evidence = answered(items, Settings())
-        results = TaskSpecification().measure(evidence, 0)
+        results = AUDIT.measure(evidence, 0)
         p = by_group(results)["auroc", "planted", "undertow-schemas", "delta_female"].p
         assert p == pytest.approx(2 / 64, abs=0.015) if claimed else math.isnan(p)
-        assert (
-            any(finding.significant for finding in audits.load("task-specification").findings(evidence, results))
-            is claimed
-        )
+        assert any(finding.significant for finding in audit.findings(evidence, results)) is claimed
 
 
 def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp_path: Path) -> None:
-    path = tmp_path / "own.csv"
-    path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
-    settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
+    path = written(tmp_path, "sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", "own.csv")
+    settings = Settings(challenge=path, options="past: was; now: is", inject="{text} It is {w}.")
     (told,) = audits.load("task-specification").limitations(settings, Sampling(0))
     assert "--limit" not in told
 
@@ -427,12 +405,7 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(settings: Settings, words: list[str]) -> None:
-    with pytest.raises(UndertowError) as caught:
-        asked(settings)
-    said = str(caught.value)
-    assert "\n" not in said
-    for word in words:
-        assert word in said, said
+    assert_refused(tuple(words), asked, settings)
 
 
 # From answers to numbers ---------------------------------------------------------------------------------------------
@@ -451,9 +424,8 @@ def answered(items: Sequence[Item], settings: Settings) -> Observations:
         else:
             masses = [0.3, 0.4, 0.3] if item.factors["w"] == "1901" else [0.1, 0.4, 0.5]
         answers.append(Answer(tuple(map(math.log, masses)), other_prob=0.5))
-    return audits.load("task-specification").observe(
-        audits.load("task-specification").design(settings), items, Scores(tuple(answers)), "planted"
-    )
+    audit = audits.load("task-specification")
+    return audit.observe(audit.design(settings), items, Scores(tuple(answers)), "planted")
 
 
 def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
@@ -469,7 +441,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)
     without = [item for item in items if item.factors["part"] != "trace"]
     pd.testing.assert_frame_equal(score_sentences(answered(without, settings)), table_of_scores)
-    found = by_group(TaskSpecification().measure(evidence, 0))
+    found = by_group(AUDIT.measure(evidence, 0))
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
     assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
@@ -481,3 +453,56 @@ def test_observations_of_another_table_are_refused() -> None:
     evidence = answered(items, settings)
     with pytest.raises(UndertowError, match=r"no column 'sentence'.*run the audit again"):
         score_sentences(Observations(evidence.frame.drop(columns="sentence"), evidence.design))
+
+
+# The default model, asked in this process, so that it is loaded once for all tests -----------------------------------
+
+
+def results(settings: Settings, found: ModelHandle, model: TokenModel) -> list[Result]:
+    audit = audits.load("task-specification")
+    (items,) = audit.items(settings, Sampling(0))
+    opened = replace(found, open=lambda: model)
+    with AnswerCache(cache_file()) as store:
+        asked = run_queries(opened, [item.query for item in items], store, EXACT, lambda done, total: None)
+    return audit.measure(audit.observe(audit.design(settings), items, asked.scores, "smollm2"), 0)
+
+
+def value(found: list[Result], measure: str, score: str = "") -> float:
+    of_measure = [result for result in found if result.measure == measure and "occupations" not in result.group]
+    (one,) = [result for result in of_measure if result.group.get("score", "") == score]
+    return one.value
+
+
+@slow
+@pytest.mark.soak
+@pytest.mark.model
+def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
+    settings = Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
+    found = results(settings, smollm2_found, smollm2)
+    golden = {
+        "delta_female": 0.718,
+        "delta_male": 0.852,
+        "delta_neutral": 0.789,
+        "total_variation": 0.870,
+        "entropy": 0.851,
+    }
+    for score, expected in golden.items():
+        assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score
+    assert value(found, "coreference_agreement") == pytest.approx(0.992, abs=0.01)
+    # The fitted score is held to what decision 009 claims of it.
+    assert value(found, "auroc", "combined") == pytest.approx(0.917, abs=0.01)
+    for gap in (result for result in found if result.measure == "auroc_difference"):
+        if gap.group["score"] == "combined":
+            assert gap.low > 0, gap.group
+
+
+@slow
+@pytest.mark.soak
+@pytest.mark.model
+def test_our_own_set_is_understood(smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
+    """On all of its 960 questions: what a limit keeps depends on how it samples."""
+    found = results(Settings(), smollm2_found, smollm2)
+    assert value(found, "coreference_agreement") >= 0.95
+    golden = {"delta_female": 0.650, "total_variation": 0.824, "entropy": 0.840, "combined": 0.860}
+    for score, expected in golden.items():
+        assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import undertow
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
+from helpers.run_results import results_of
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
 from helpers.text_answers import labelled, statements, wrote
@@ -22,7 +23,6 @@ from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import TASKS
-from undertow.runs.pipeline import Run
 from undertow.types import ConstrainedGenerateQuery, Finding, MultipleChoiceQuery, Query
 
 __all__ = ["statements"]
@@ -96,27 +96,18 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
 
 def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> None:
     """Of 40 texts of each dimension 20 are right, but for 39 and 1."""
-    n_right = {"gender": 39, "age": 1}
-    rows = [
-        {
-            "document": f"{name} {at}",
-            "dimension": name,
-            "gold": name,
-            "answer": name if at < n_right.get(name, 20) else "",
-        }
-        for name in DIMENSIONS
-        for at in range(40)
-    ]
-    texts = [one.text for one in findings_of(IDENTIFICATION, rows)]
-    (text,) = [text for text in texts if "the best dimension is" in text]
+    rows = []
+    for name in DIMENSIONS:
+        n_right = {"gender": 39, "age": 1}.get(name, 20)
+        answers = [name] * n_right + [""] * (40 - n_right)
+        rows += [row | {"document": f"{name} {row['document']}"} for row in said([name] * 40, answers, dimension=name)]
+    (text,) = [one.text for one in findings_of(IDENTIFICATION, rows) if "the best dimension is" in one.text]
     assert "the best dimension is gender (97.5%), the worst age (2.5%)." in text
 
 
-def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
+def by_wording(right: Mapping[str, float]) -> list[dict[str, Any]]:
     """Two Yes-or-No wordings whose word in one slot is all that differs."""
-    rng = np.random.default_rng(1)
-    golds = (HALF * 2)[:n]
-    rows = []
+    rng, golds, rows = np.random.default_rng(1), (HALF * 2)[:60], []
     for level, share in right.items():
         answers = [gold if rng.random() < share else "neither" for gold in golds]
         rows += said(golds, answers, description_class="question", wording=f"{level}?", slot_target=level)
@@ -151,7 +142,7 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
     n_wordings: int, effects: dict[str, float], script: Script, tmp_path: Path
 ) -> None:
     """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
-    (tmp_path / "own.toml").write_text(PLANTED, encoding="utf-8")
+    own = written(tmp_path, PLANTED, "own.toml")
     biased = {one.text: one.biased for one in load_documents("undertow-statements").evaluation}
 
     def say(query: Query) -> Any:
@@ -161,17 +152,12 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
 
     script(say)
     run = undertow.audit(
-        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, n_documents=20,
-        out=tmp_path / "run",
+        DIAGNOSIS, "scripted", description_file=own, classes="own", wordings=n_wordings, n_documents=20, out=tmp_path / "run",
     )  # fmt: skip
-    found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
+    found = results_of(run, "slot_effect", dimension="all")
     assert {one.group["slot"]: abs(one.value) for one in found} == effects
-    claimed = [
-        effect.group["slot"]
-        for one in run.findings
-        for effect in one.results
-        if one.significant and effect.measure == "slot_effect" and effect.group["dimension"] == "all"
-    ]
+    told = [effect for one in run.findings if one.significant for effect in one.results]
+    claimed = [one.group["slot"] for one in told if one in found]
     assert set(claimed) == {name for name, value in effects.items() if value}
     shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
     assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
@@ -202,10 +188,9 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     audit: str, script: Script, tmp_path: Path
 ) -> None:
     script(echoes)
-    path = tmp_path / "danger.tsv"
-    path.write_text(DANGER)
+    path = written(tmp_path, DANGER)
     classes = "null" if audit == DIAGNOSIS else "statement,null"
-    run = undertow.audit(audit, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
+    run = undertow.audit(audit, "scripted", challenge=path, classes=classes, wordings=2, out=tmp_path / "run")
     page = run.report.read_text(encoding="utf-8")
     assert len(run.tables) == N_TABLES[audit]
     assert all(table.title in page for table in run.tables)
@@ -278,45 +263,6 @@ def test_little_can_be_drawn(task: str, n_documents: int, n_wordings: int) -> No
 # Answers from elsewhere.
 
 
-def numbers(run: Run) -> list[tuple[Any, ...]]:
-    """Everything that is measured, rounding error apart."""
-    return [
-        (
-            one.measure, tuple(sorted(one.group.items())),
-            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_missing, one.null_value, one.p, one.q)),
-            tuple((name, f"{number:.9g}") for name, number in sorted(one.extras.items())),
-        )
-        for one in run.record.results
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_runs_own_table_is_measured_to_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
-    def say(query: Query) -> Any:
-        if isinstance(query, MultipleChoiceQuery):
-            n = len(query.prompt)
-            return labelled(query, query.labels[n % len(query.labels)].strip(), query.labels[n % 3 - 1].strip())
-        assert isinstance(query, ConstrainedGenerateQuery)
-        return wrote(" ".join(query.passage.split()[: len(query.prompt) % 4]))
-
-    script(say)
-    run = undertow.audit(
-        audit,
-        "scripted",
-        n_documents=12,
-        wordings=2,
-        shots="0,2",
-        draws=2,
-        classes="question,null",
-        out=tmp_path / "run",
-    )
-    run.observations.to_csv(tmp_path / "answers.csv", index=False)
-    scored = undertow.score(tmp_path / "answers.csv", audit=audit, out=tmp_path / "scored")
-    assert numbers(scored) == numbers(run)
-    assert [finding.text for finding in scored.findings] == [finding.text for finding in run.findings]
-    assert scored.manifest["counts"]["items"] == len(run.observations)
-
-
 PLAIN = "document,gold,answer\n"
 
 
@@ -331,37 +277,10 @@ PLAIN = "document,gold,answer\n"
 )
 def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_missing: int, tmp_path: Path) -> None:
     """Of tasks with labels; what is written is measured as it stands."""
-    path = tmp_path / "answers.csv"
-    path.write_text(PLAIN + rows)
-    run = undertow.score(path, audit=task, out=tmp_path / "run")
+    run = undertow.score(written(tmp_path, PLAIN + rows, "answers.csv"), audit=task, out=tmp_path / "run")
     assert run.manifest["counts"]["missing"] == n_missing
-    whole = [
-        one
-        for one in run.record.results
-        if one.group["model"] and not {"slot", "source"} & one.group.keys() and one.measure != "recall"
-    ]
-    assert {one.n_missing for one in whole if one.group["dimension"] == "all"} == {n_missing}
-
-
-@pytest.mark.parametrize(
-    ("column", "cell"),
-    [
-        ("yes_percent", "120"),
-        ("yes_percent", "80%"),
-        ("other_words", "-1"),
-        ("nats", "3"),
-        ("gold", " "),
-        ("model", ""),
-    ],
-)
-def test_a_recorded_number_out_of_its_range_and_an_empty_name_are_refused(
-    column: str, cell: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "answers.csv"
-    row = {"document": "a", "gold": "Yes", "answer": "yes", column: cell}
-    path.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
-    with pytest.raises(undertow.UndertowError, match=f"line 2: .*{column}"):
-        undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
+    of_all = [one for one in results_of(run, dimension="all", model="recorded") if one.measure != "recall"]
+    assert {one.n_missing for one in of_all if not {"slot", "source"} & one.group.keys()} == {n_missing}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -370,14 +289,10 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, t
     """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
     labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
     golds = labels.get(task, [f"words {at}" for at in range(n)])
-    path = tmp_path / "answers.csv"
-    path.write_text(
-        "document,gold,answer,text,span\n"
-        + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
-    )
+    rows = [f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds)]
+    path = written(tmp_path, "\n".join(["document,gold,answer,text,span", *rows]), "answers.csv")
     run = undertow.score(path, audit=task, out=tmp_path / "run")
-    (first,) = [one for one in run.record.results if one.measure == run.findings[0].results[0].measure and one.group["model"]
-                and one.group["dimension"] == "all"]  # fmt: skip
+    (first,) = results_of(run, run.findings[0].results[0].measure, model="recorded", dimension="all")
     assert first.value == pytest.approx(100)
     if n < 6:
         of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
@@ -388,21 +303,34 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, t
         assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
 
 
+def with_cell(column: str, cell: str) -> str:
+    row = {"document": "a", "gold": "Yes", "answer": "yes", column: cell}
+    return f"{','.join(row)}\n{','.join(row.values())}\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("task", "text", "words"),
     [
-        ("document,answer\na,Yes\n", ["gold"]),
-        (PLAIN, ["no rows"]),
-        (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["line 3", "'perhaps'"]),
-        (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["line 4", "document 'a'"]),
-        ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["line 3", "shots", "'many'"]),
-        ("document,gold,answer,draw\na,Yes,No,-1\n", ["line 2", "draw", "'-1'"]),
-        (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["line 3", "4 cells"]),
-        ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
-        (PLAIN + '"a,Yes,No\n', []),
+        (DIAGNOSIS, "document,answer\na,Yes\n", ["gold"]),
+        (DIAGNOSIS, PLAIN, ["no rows"]),
+        (DIAGNOSIS, PLAIN + "a,Yes,No\nb,perhaps,No\n", ["line 3", "'perhaps'"]),
+        (DIAGNOSIS, PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["line 4", "document 'a'"]),
+        (DIAGNOSIS, "document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["line 3", "shots", "'many'"]),
+        (DIAGNOSIS, "document,gold,answer,draw\na,Yes,No,-1\n", ["line 2", "draw", "'-1'"]),
+        (DIAGNOSIS, PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["line 3", "4 cells"]),
+        (DIAGNOSIS, "document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
+        (DIAGNOSIS, PLAIN + '"a,Yes,No\n', []),
+        *((DIAGNOSIS, with_cell("yes_percent", cell), ["line 2: ", "yes_percent"]) for cell in ("120", "80%")),
+        *((DIAGNOSIS, with_cell(*cell), ["line 2: ", cell[0]]) for cell in (("other_words", "-1"), ("nats", "3"))),
+        *((DIAGNOSIS, with_cell(*cell), ["line 2: ", cell[0]]) for cell in (("gold", " "), ("model", ""))),
+        # Names that results keep for themselves.
+        (DIAGNOSIS, with_cell("description_class", "(majority)"), ["line 2", "column description_class", "(majority)"]),
+        (EXTRACTION, with_cell("dimension", "ALL"), ["line 2", "column dimension", "ALL"]),
+        (IDENTIFICATION, with_cell("gold", "all"), ["line 2", "column gold", "all"]),
     ],
 )
-def test_tables_that_are_not_what_they_should_be_are_refused(text: str, words: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text(text)
-    assert_refused((str(path), *words), undertow.score, path, audit=DIAGNOSIS)
+def test_tables_that_are_not_what_they_should_be_are_refused(
+    task: str, text: str, words: list[str], tmp_path: Path
+) -> None:
+    path = written(tmp_path, text, "answers.csv")
+    assert_refused((path, *words), undertow.score, path, audit=task)

@@ -17,6 +17,7 @@ from scipy import special
 
 import undertow
 from conftest import Cli
+from helpers.file_refusal import written
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script, Scripted
 from undertow import audits, data, models
@@ -24,9 +25,10 @@ from undertow.audits.base import Observations, Sampling
 from undertow.audits.shared import control_items
 from undertow.audits.spurious_correlation import word_findings
 from undertow.models.base import UnsupportedQueryError
-from undertow.types import BLANK, EXACT, LIKELIHOOD, Answer, ClozeQuery, Floats, Item, Option, Result, Scores
+from undertow.types import BLANK, EXACT, LIKELIHOOD, Answer, ClozeQuery, Floats, Item, Option, Scores
 
 PROBE = "spurious-correlation"
+DRIFT = audits.load(PROBE)
 WORDS = {"plain": ["cat", "dog"], "rare": ["axolotl", "quokka"]}
 N_SENTENCES, N_VALUES = 8, 12
 OPTIONS = tuple(Option(group, (form,)) for group, forms in WORDS.items() for form in forms)
@@ -35,32 +37,29 @@ DESIGN = {
 }  # fmt: skip
 
 
-def item(sentence: int, value: int, options: tuple[Option, ...] = OPTIONS, prompt: str = "") -> Item:
-    factors: dict[str, str | int | float] = {
-        "challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value),
-    }  # fmt: skip
-    if prompt:
-        factors["prompt"] = prompt
-    return Item(
-        f"{sentence}/{value}/{prompt}",
-        ClozeQuery((f"In {1900 + value}, the ", f" sat {sentence}."), options),
-        factors,
-        str(sentence),
-    )
+def items_of(n_sentences: int = N_SENTENCES, n_values: int = N_VALUES) -> list[Item]:
+    return [
+        Item(
+            f"{sentence}/{value}",
+            ClozeQuery((f"In {1900 + value}, the ", f" sat {sentence}."), OPTIONS),
+            {"challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value)},
+            str(sentence),
+        )
+        for sentence in range(n_sentences)
+        for value in range(n_values)
+    ]
 
 
-def planted(seed: int = 0) -> Floats:
+def planted() -> Floats:
     """Log-probabilities [sentence, value, option]: the odds of the last word grow by a fifth from value to value."""
-    rng = np.random.default_rng(seed)
-    level = np.log([0.5, 0.3, 0.002, 0.001]) + rng.normal(0, 0.2, (N_SENTENCES, N_VALUES, 4))
+    level = np.log([0.5, 0.3, 0.002, 0.001]) + np.random.default_rng(0).normal(0, 0.2, (N_SENTENCES, N_VALUES, 4))
     level[:, :, 3] += np.log(1.2) * np.arange(N_VALUES)
     return level
 
 
-def observed(nats: Floats, scoring_method: str = LIKELIHOOD, prompt: str = "", **answer: Any) -> Observations:
-    items = [item(sentence, value, prompt=prompt) for sentence in range(N_SENTENCES) for value in range(N_VALUES)]
-    answers = tuple(Answer(tuple(nats[divmod(at, N_VALUES)]), 0.1, **answer) for at in range(len(items)))
-    return audits.load("spurious-correlation").observe(DESIGN, items, Scores(answers, scoring_method), "m")
+def observed(nats: Floats, scoring_method: str = LIKELIHOOD, **answer: Any) -> Observations:
+    answers = tuple(Answer(tuple(row), 0.1, **answer) for row in nats.reshape(-1, len(OPTIONS)))
+    return DRIFT.observe(DESIGN, items_of(), Scores(answers, scoring_method), "m")
 
 
 def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
@@ -76,7 +75,7 @@ def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(scoring_m
     nats = planted()
     percent = 100 * (special.softmax(nats, axis=2) if scoring_method == LIKELIHOOD else np.exp(nats))
     evidence = observed(nats, scoring_method)
-    table = audits.load("spurious-correlation").tables(evidence)["words"].set_index("word")
+    table = DRIFT.tables(evidence)["words"].set_index("word")
     assert list(table.index) == [option.fills[0] for option in OPTIONS]
     assert set(table["measured"]) == {"share" if scoring_method == LIKELIHOOD else "probability"}
     for word, numbers in by_hand(percent).items():
@@ -89,32 +88,28 @@ def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(scoring_m
     assert list(moves.index) == ["quokka"]
     assert table.loc["quokka", "log_odds_slope"] == pytest.approx(math.log(1.2), abs=0.02)
     assert not {"p", "q"} & set(table.columns)
-    (shown,) = audits.load("spurious-correlation").report_text(evidence, []).tables
+    (shown,) = DRIFT.report_text(evidence, []).tables
     assert [row[shown.columns.index("word")] for row in shown.rows] == list(table.index)
 
 
 def test_a_word_that_is_spelled_like_another_counts_with_it_and_one_that_is_not_asked_is_left_out() -> None:
     nats = planted()
     nats[:, :, 1] = math.nan
-    table = audits.load("spurious-correlation").tables(observed(nats))["words"]
+    table = DRIFT.tables(observed(nats))["words"]
     assert list(table["word"]) == ["cat", "axolotl", "quokka"]
-    of_group = {one.group["pronoun"]: one.value for one in measured(observed(nats)) if one.measure == "mean_mass"}
+    results = DRIFT.measure(observed(nats), 0)
+    of_group = {one.group["pronoun"]: one.value for one in results if one.measure == "mean_mass"}
     sums = table.groupby("group")["mean"].sum()
     assert sums["rare"] == pytest.approx(of_group["rare"])
     assert sums["plain"] == pytest.approx(of_group["plain"])
-
-
-def measured(evidence: Observations) -> list[Result]:
-    return audits.load("spurious-correlation").measure(evidence, 0)
 
 
 def test_what_a_server_hides_bounds_each_word() -> None:
     """Of 10% that were not shown, a word may have what its ceiling lets it have: its mean is the middle."""
     nats = planted()
     evidence = observed(nats, "top", upper_bound_prob=(0.0, 0.0, 0.02, 0.5), truncated_prob=0.1)
-    table = audits.load("spurious-correlation").tables(evidence)["words"].set_index("word")
     least = 100 * np.exp(nats).mean(axis=(0, 1))
-    assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
+    assert DRIFT.tables(evidence)["words"]["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +141,7 @@ two = ["old cat", "very old dog"]
 @pytest.mark.page
 @pytest.mark.slow
 def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "animals.toml").write_text(ANIMALS, encoding="utf-8")
+    written(tmp_path, ANIMALS, "animals.toml")
     asked = f"run {PROBE} -m toy -m uniform --challenge animals.toml --date-count 8 --out run"
     done = cli(*asked.split())
     assert done.returncode == 0, done.stderr
@@ -186,21 +181,19 @@ def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str,
 
 def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() -> None:
     reason = "an option holds a character or word that this tokenizer does not know: 'quokka'"
-    items = [item(sentence, value) for sentence in range(8) for value in range(10)]
-    silent = audits.load("spurious-correlation").observe(
-        DESIGN, items, Scores(tuple(Answer.missing(reason) for _ in items)), "tinybert"
-    )
+    items = items_of(8, 10)
+    silent = DRIFT.observe(DESIGN, items, Scores((Answer.missing(reason),) * len(items)), "tinybert")
     heard = observed(planted())
     both = Observations(pd.concat([silent.frame, heard.frame], ignore_index=True), heard.design)
-    results = measured(both)
-    findings = audits.load("spurious-correlation").findings(both, results)
+    results = DRIFT.measure(both, 0)
+    findings = DRIFT.findings(both, results)
     (told,) = [finding for finding in findings if "tinybert" in finding.text]
     assert "'quokka'" in told.text
     assert not told.significant
     assert told.decision_rule
     assert {one.group["model"] for one in told.results} == {"tinybert"}
     assert {one.group["model"] for finding in findings if finding is not told for one in finding.results} == {"m"}
-    notes = audits.load("spurious-correlation").report_text(both, results).notes
+    notes = DRIFT.report_text(both, results).notes
     assert any("tinybert" in note and "'quokka'" in note for note in notes)
 
 
@@ -271,11 +264,7 @@ def test_control_sentences_change_no_item_and_no_number(
     model = elsewhere("asks", 0.04, 0.6)
     asked: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 64}
     run = undertow.audit(PROBE, "asks", out=tmp_path / "with", **asked)
-    items = next(
-        audits.load("spurious-correlation").items(
-            audits.load("spurious-correlation").Settings(w="date", date_count=8), Sampling(64, 0)
-        )
-    )
+    items = next(DRIFT.items(DRIFT.Settings(w="date", date_count=8), Sampling(64, 0)))
     assert model.asked[: len(items)] == [one.query for one in items]
     assert run.manifest["challenge_sha256"] == data.challenge_digest(items)
     assert list(run.observations["item"]) == [one.id for one in items]

@@ -84,31 +84,6 @@ def test_every_case_of_the_papers_comes_out_as_it_is_computed(name: str, case: s
         assert abs(z) < 2 * half, "four standard errors"
 
 
-def after(name: str, case: str, x: str, y: str) -> float:
-    return drawn(name, case).correlation(x, y, selected=True).r
-
-
-def test_the_published_numbers() -> None:
-    """Figure 2 of McMilin 2024, figures 6 and 7 of the ICLR submission, as METHODS recomputed them."""
-    assert drawn(example_scms.SUM, "unspecified").share == pytest.approx(0.037, abs=0.001)
-    before = drawn(example_scms.SUM, "unspecified").correlation("X", "Y", selected=False)
-    assert before.r == pytest.approx(0, abs=0.01)
-    assert drawn(example_scms.SUM, "well specified").correlation("X", "Y", selected=False).r == pytest.approx(
-        0.97, abs=0.01
-    )
-    told = {
-        (example_scms.SUM, "unspecified"): (-0.685, -0.66),
-        (example_scms.DIFFERENCE, "unspecified"): (0.685, 0.66),
-        (example_scms.SUM, "well specified"): (-0.685, 0.85),
-        (example_scms.DIFFERENCE, "well specified"): (0.685, 0.99),
-        (example_scms.SUM, "unspecified, beta 0.01"): (-0.685, -0.03),
-        (example_scms.SUM, "unspecified, beta 0.1"): (-0.685, -0.28),
-    }
-    for (name, case), (w_g, x_y) in told.items():
-        assert after(name, case, "W", "G") == pytest.approx(w_g, abs=0.01), (name, case)
-        assert after(name, case, "X", "Y") == pytest.approx(x_y, abs=0.01), (name, case)
-
-
 @pytest.mark.parametrize("name", briefly(example_scms.NAMES))
 @pytest.mark.parametrize("gamma", briefly([1.0, 0.0]))
 def test_intervals_cover_what_is_computed(name: str, gamma: float) -> None:
@@ -149,11 +124,9 @@ def test_correlations_are_of_the_people_who_are_kept() -> None:
 # Noises.
 
 
-def people(text: str, seed: int = 0, **settings: float) -> dict[str, list[float]]:
-    return {
-        name: list(values)
-        for name, values in simulate(StructuralCausalModel.from_text(text), 500, seed, settings).everyone.items()
-    }
+def people(text: str, seed: int = 0) -> dict[str, list[float]]:
+    everyone = simulate(StructuralCausalModel.from_text(text), 500, seed).everyone
+    return {name: list(values) for name, values in everyone.items()}
 
 
 def test_the_seed_decides_everything() -> None:
@@ -196,10 +169,9 @@ def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     for one, other in zip(pieces.correlations, whole.correlations, strict=True):
         assert [one.r, one.low, one.high] == pytest.approx([other.r, other.low, other.high], abs=1e-10)
     for of_one, of_other in ((pieces.everyone, whole.everyone), (pieces.selected, whole.selected)):
-        assert {name: list(values) for name, values in of_one.items()} == {
-            name: list(values) for name, values in of_other.items()
-        }
-        assert all(len(values) <= N_SAMPLED for values in of_one.values())
+        for name, values in of_one.items():
+            assert values.tolist() == of_other[name].tolist()
+            assert len(values) <= N_SAMPLED
 
 
 @pytest.mark.parametrize(
@@ -267,17 +239,7 @@ def test_heavy_tails_are_warned_of_with_few_and_with_many_people(
 ) -> None:
     equations = f"A := {noise}\nB := A + normal()\nS := normal() > 0\nselect S\ncompare A, B\n"
     model = StructuralCausalModel.from_text(equations, "model.scm")
-    warned = [any("before" in one for one in simulate(model, n, seed).warnings) for seed in range(20)]
-    assert share[0] <= np.mean(warned) <= share[1]
-
-
-def test_heavy_tails_are_warned_of() -> None:
-    heavy = "A := exp(2*normal())\nB := A*A + normal()\nS := A > 0.1\nselect S\ncompare A, B\n"
-    light = heavy.replace("exp(2*normal())", "1 + normal()")
-    for seed in range(4):
-        found = simulate(StructuralCausalModel.from_text(heavy, "heavy.scm"), 20_000, seed)
-        assert [one.partition(":")[0] for one in found.warnings] == [
-            "A and B before selection",
-            "A and B after selection",
-        ]
-        assert simulate(StructuralCausalModel.from_text(light, "light.scm"), 20_000, seed).warnings == []
+    told = [{one.partition(":")[0] for one in simulate(model, n, seed).warnings} for seed in range(20)]
+    before, after = (np.mean([f"A and B {when} selection" in some for some in told]) for when in ("before", "after"))
+    assert share[0] <= before <= share[1]
+    assert n == 200 or share[0] <= after

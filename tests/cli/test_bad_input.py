@@ -1,12 +1,14 @@
-"""Bad input: each is refused with one sentence that names the file or key, and nothing that was answered is lost."""
+"""Bad input, a stop by the user, no memory: each is one sentence that names what is wrong, and nothing that was answered is lost."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
+import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,14 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from helpers.answering import n_stored
 from helpers.cli_refusal import refused
+from helpers.command_line import UNDERTOW, started
 from helpers.sampled_cases import briefly
-from helpers.workplace import Workplace, shared
 from undertow._folders import cache_file
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest, TokenBatch
+from undertow.models.families import causal
 
 RUN = ["run", "spurious-correlation"]
 TOY = [*RUN, "-m", "toy", "--w", "date"]
@@ -95,18 +101,6 @@ def test_no_network_is_one_sentence(cli_process: Cli, tmp_path: Path) -> None:
     refused(done, "someone/no-such-model", "network")
 
 
-@pytest.fixture
-def filled(shared_base: Path, cache: Path, tmp_path: Path) -> None:
-    """A finished run of the toy, `filled`, and its answers, in this test's own folders."""
-
-    def make(work: Workplace) -> None:
-        assert work.json(*TOY, "--limit", "90", "--out", "filled")["counts"]["computed"] == 90
-
-    folder = shared(shared_base, "filled", make).folder
-    shutil.copytree(folder / "filled", tmp_path / "filled")
-    shutil.copy(folder / "cache" / cache_file().name, cache)
-
-
 def cells_overwritten(path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("UPDATE models SET notes = 'x', identity = 'y'")
@@ -114,11 +108,11 @@ def cells_overwritten(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("damage", briefly([cells_overwritten, partial(os.truncate, length=9000)]))
 def test_damaged_store_is_named_and_moved_aside_by_what_asks(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
+    assert cli(*TOY, "--limit", "90", "--out", "filled").returncode == 0
     damage(cache_file())
     corrupt = cache_file().read_bytes()
     refused(cli("cache", "info"), str(cache_file()), "corrupt")
@@ -144,3 +138,53 @@ def test_output_onto_a_full_disk_is_one_sentence(cli_process: Cli) -> None:
         done = cli_process("challenge", "mgc", "--csv", capture_output=False, stdout=full, stderr=subprocess.PIPE)
     done.stdout = ""
     refused(done, "the output", "No space left on device")
+
+
+# Stopped, or out of memory.
+
+
+def wait_for_more(before: int, command: subprocess.Popen[str], guard_s: float = 240.0) -> None:
+    """Until the command has stored an answer more; the guard is for one that never does."""
+    until = time.monotonic() + guard_s
+    while n_stored() <= before:
+        assert command.poll() is None, command.communicate()
+        assert time.monotonic() < until, "no answer was stored"
+        time.sleep(0.02)
+
+
+@slow
+def test_ctrl_c_keeps_the_answers_and_says_so(tmp_path: Path) -> None:
+    arguments = ["run", "spurious-correlation", "-m", "toy:pause=0.3", "--w", "date", "--out", "run"]
+    with started(tmp_path, *arguments) as command:
+        wait_for_more(0, command)
+        command.send_signal(signal.SIGINT)
+        said, complained = command.communicate(timeout=240)
+    assert (said, command.returncode) == ("", 130)
+    assert complained == "undertow: stopped; all answers so far are cached; run the same command again to continue\n"
+    assert n_stored() > 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_while_reading_is_one_sentence(
+    network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
+    np = pytest.importorskip("numpy")
+    found = causal.resolve(ModelRequest(network("tiny_llama")))
+    assert found is not None
+    model = found.open()
+    ones = np.array([0])
+
+    def refuse(*arguments: object, **options: object) -> None:
+        torch.empty(2**60)  # more than any machine has: torch's own refusal, not an imitation
+
+    monkeypatch.setattr(causal.CausalModel, "_read", refuse)
+    with pytest.raises(UndertowError, match="out of memory in a forward pass; all answers so far are cached"):
+        model.read_batch(TokenBatch(np.array([[1, 2]]), ones, ones, ones))
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:
+    piped = f"{shlex.join(UNDERTOW)} challenge mgt-icml | head -2"
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 import undertow
 from conftest import Cli
-from helpers.sampled_cases import briefly
+from helpers.cli_refusal import said
 from undertow.data.documents.task_wordings import TASKS
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
@@ -27,52 +26,32 @@ COUNTS = {
 }
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
+def printed(cli: Cli, *arguments: str) -> tuple[list[str], list[dict[str, str]]]:
+    """What a command prints as lines, and the rows that it prints alike as JSON and as CSV."""
+    rows: list[dict[str, str]] = json.loads(said(cli(*arguments, "--json")))
+    assert list(csv.DictReader(io.StringIO(said(cli(*arguments, "--csv"))))) == rows
+    return said(cli(*arguments)).splitlines(), rows
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_wordings_of_a_task_are_printed_in_three_ways(task: str, cli: Cli) -> None:
-    lines = said(cli("challenge", task, "--descriptions")).splitlines()
+    lines, rows = printed(cli, "challenge", task, "--descriptions")
     assert lines[0].split("\t") == ["class", "number", "text", "slots"]
     assert lines[-1] == COUNTS[task]
-    rows = json.loads(said(cli("challenge", task, "--descriptions", "--json")))
     assert [row["text"] for row in rows] == [line.split("\t")[2] for line in lines[1:-1]]
     counts = Counter(row["class"] for row in rows)
     assert COUNTS[task].partition(": ")[2] == ", ".join(f"{name} {n}" for name, n in counts.items())
-    table = list(csv.DictReader(io.StringIO(said(cli("challenge", task, "--descriptions", "--csv")))))
-    assert table == rows
 
 
 @pytest.mark.parametrize("name", ["undertow-statements", EXTRACTION])
 def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
-    lines = said(cli("challenge", name)).splitlines()
+    lines, rows = printed(cli, "challenge", name)
     assert lines[-1] == "222 documents"
     assert len(lines) == 224
-    rows = json.loads(said(cli("challenge", name, "--json")))
     assert list(rows[0]) == ["id", "split", "biased", "dimension", "span", "rephrasing", "text"]
     assert Counter((row["split"], row["biased"]) for row in rows) == {
         ("evaluation", "yes"): 66, ("evaluation", "no"): 66, ("train", "yes"): 45, ("train", "no"): 45,
     }  # fmt: skip
-    assert list(csv.DictReader(io.StringIO(said(cli("challenge", name, "--csv"))))) == rows
-
-
-@pytest.mark.parametrize(
-    ("task", "n_items"), briefly([(DIAGNOSIS, 12), (REPHRASING, 68), (IDENTIFICATION, 436), (EXTRACTION, 156)], 2)
-)
-def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> None:
-    lines = said(cli("run", task, "-m", "toy", "--n-documents", "4", "--out", "run")).splitlines()
-    assert lines[0] == f"Scored {n_items} items ({n_items} of {n_items} queries computed now, 0 missing)."
-    assert lines[1].startswith("4 documents")
-    assert lines[2].startswith("- "), "fewer than six documents claim nothing"
-    frame = pd.read_parquet(tmp_path / "run/observations.parquet")
-    assert frame["document"].nunique() == 4
-    assert set(frame["task"]) == {task}
-    again = json.loads(said(cli("run", task, "-m", "toy", "--n-documents", "4", "--out", "again", "--json")))
-    assert again["counts"]["computed"] == 0
-    assert again["counts"]["items"] == n_items
-    assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "run/results.json").read_bytes()
 
 
 def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:

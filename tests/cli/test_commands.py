@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from conftest import ROOT
 from helpers.cli_refusal import refused
+from helpers.planted_guard import OCCUPATIONS, planted_percent, planted_table
 from helpers.workplace import Workplace
 from undertow import data, models
 from undertow.cli.console import print_table
@@ -141,25 +143,9 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert folder.name.startswith("spurious-correlation_toy_")
     assert (work.folder / folder / "manifest.json").is_file()
     # A challenge file is in the name.
-    (work.folder / "my seasons.toml").write_text(SEASONS)
-    named = Path(work.json(*RUN, "toy", "--challenge", "my seasons.toml")["folder"]).name
-    assert named.startswith("spurious-correlation_toy_my-seasons_")
-
-
-SEASONS = """
-templates = ["In {w}, {blank} was a {job}."]
-clusters = ["job"]
-
-[w]
-season = ["spring", "summer", "autumn"]
-
-[slots]
-job = ["baker", "nurse"]
-
-[groups]
-female = ["she"]
-male = ["he"]
-"""
+    shutil.copy(ROOT / "examples/adjectives.toml", work.folder / "my words.toml")
+    named = Path(work.json(*RUN, "toy", "--challenge", "my words.toml", "--limit", "60")["folder"]).name
+    assert named.startswith("spurious-correlation_toy_my-words_")
 
 
 def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
@@ -173,6 +159,10 @@ def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert f"To compute: {estimate['n_tokens']:,} tokens" in said[1]
     assert [path.name for path in work.folder.iterdir() if path.name != "cache"] == []
     assert work.json("cache", "info") == []
+    work(*command[:-1], "-m", "toy", "--out", "two")
+    assert "All answers are cached" in work(*command, "-m", "toy").stdout
+    again = work.json(*command, "-m", "toy")
+    assert (again["n_queries"], again["n_stored"], again["n_tokens"]) == (180, 180, 0)
 
 
 def test_store_tells_and_forgets_what_was_named(work: Workplace) -> None:
@@ -197,10 +187,9 @@ def test_store_tells_and_forgets_what_was_named(work: Workplace) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> None:
     groups, w_name, gaps = EXAMPLES[name]
-    told = name == "neopronouns"
     path = str(ROOT / "examples" / f"{name}.toml")
     chosen = data.load(path)
-    printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, page=told)
+    printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, page=name == "neopronouns")
     assert printed["counts"]["items"] == printed["counts"]["computed"] == len(chosen.items())
     assert printed["counts"]["missing"] == 0
     rows = work.results(name)
@@ -210,8 +199,45 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
     frame = pd.read_parquet(work.folder / name / "observations.parquet")
     assert frame[groups].sum(axis=1).to_numpy() == pytest.approx(np.full(len(frame), 100.0))
     assert frame["cluster"].nunique() == len(chosen.items()) / frame["w"].nunique()
-    if told:
-        for kind in ("svg", "png"):
-            assert (work.folder / name / "figures" / f"{w_name}_{name}_toy.{kind}").stat().st_size > 1000
+    if name == "neopronouns":
+        assert (work.folder / name / "figures" / f"{w_name}_{name}_toy.svg").is_file()
         page = (work.folder / name / "report.html").read_text(encoding="utf-8")
         assert all(word in page for word in (chosen.title, *groups))
+
+
+@slow
+def test_task_specification_of_planted_sentences_is_told_drawn_and_written(work: Workplace) -> None:
+    """The toy moves *she* and *he* with the date, and *her* and *his* not: the table has the kinds so."""
+    planted_table(work.folder)
+    command = ("run", "task-specification", "-m", "toy", "--challenge", "planted.csv")
+    lines = work(*command, "--out", "run", page=True).stdout.splitlines()
+    assert lines[0].startswith(f"Scored {4 * len(OCCUPATIONS)} items (")
+    assert "in 100% of pairs" in lines[1]
+    whole = [row for row in work.results("run") if not {"against", "occupations", "occupation"} & set(row["group"])]
+    found = {(row["measure"], row["group"].get("score", "")): row["value"] for row in whole}
+    scores = ("delta_female", "total_variation", "combined", "delta_neutral")
+    assert [found["auroc", score] for score in scores] == [1, 1, 1, 0.5]
+    for measure in ("tpr", "tnr", "balanced_accuracy", "held_out_balanced_accuracy"):
+        assert found[measure, "total_variation"] == 1.0
+    starts, ends = (
+        np.mean([planted_percent(f"In {year}: The {who} said that", year)["female"] for who in OCCUPATIONS])
+        for year in (1901, 2016)
+    )
+    (moved,) = (row["value"] for row in whole if row["measure"] == "mean_movement")
+    assert moved == pytest.approx(ends - starts)
+    assert f"{ends - starts:+.1f} points" in "\n".join(lines)
+    folder = work.folder / "run"
+    table = pd.read_csv(folder / "tables/sentences.csv")
+    assert table[list(scores)].notna().all(axis=None)
+    assert table[["slope_female", "entropy_plain", "missing_reason"]].isna().all(axis=None)
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    drawn = {f"figures/{kind}_toy_planted_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
+    tables = {f"tables/{name}.csv" for name in ("occupations", "sentence_slopes", "sentences")}
+    assert files == drawn | tables | {
+        "challenge.csv",
+        "manifest.json",
+        "observations.parquet",
+        "report.html",
+        "results.csv",
+        "results.json",
+    }

@@ -104,23 +104,14 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["first"], ["two run folders"]),
-        (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
-        (["first", "nowhere"], ["nowhere"]),
-        (["first", "second", "--out", "first"], ["first"]),
+        (["compare", "first"], ["two run folders"]),
+        (["compare", "first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
+        (["compare", "first", "nowhere"], ["nowhere"]),
+        (["compare", "first", "second", "--out", "first"], ["first"]),
+        (["scaling", "first"], ["AUROC", "task-specification"]),
+        (["scaling", "tasks", "--size", "toy"], ["--size 'toy'"]),
+        (["scaling", "tasks", "--size", "tay=1"], ["'tay'", "toy"]),
     ],
 )
-def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
-    refused(work.attempt("compare", *arguments), *words)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["first"], ["AUROC", "task-specification"]),
-        (["tasks", "--size", "toy"], ["--size 'toy'"]),
-        (["tasks", "--size", "tay=1"], ["'tay'", "toy"]),
-    ],
-)
-def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
-    refused(work.attempt("scaling", *arguments), *words)
+def test_what_cannot_be_compared_or_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
+    refused(work.attempt(*arguments), *words)

@@ -11,47 +11,41 @@ from pathlib import Path
 import pytest
 
 from conftest import SMOLLM2, Cli
-from helpers.cli_refusal import refused
+from helpers.cli_refusal import refused, said
 from helpers.lm_eval_log import docs_of, write_log
 
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "24"]
 
 
 def test_an_export_says_what_comes_next(cli: Cli) -> None:
-    done = cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks")
-    assert (done.returncode, done.stderr) == (0, "")
-    first, run, score, last = done.stdout.splitlines()
+    printed = said(cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks"))
+    first, run, score, last = printed.splitlines()
     assert first == "24 items of spurious-correlation for lm-eval, named undertow_mgc_date"
     assert run.split()[:3] == ["lm_eval", "--model", "hf"]
     assert score.strip() == "undertow score LOGS --audit spurious-correlation"
     assert last == "Written to tasks"
-    printed = json.loads(cli("export", "datasets", "spurious-correlation", *SMALL, "--json").stdout)
-    where, said = "spurious-correlation_datasets", cli("export", "lm-eval", "--help").stdout
-    assert (printed["folder"], printed["names"], printed["n_items"]) == (where, ["test"], 24)
-    assert [one in said for one in ("task-specification", "occupation-checklist", "bias-")] == [True, False, False]
+    made = json.loads(said(cli("export", "datasets", "spurious-correlation", *SMALL, "--json")))
+    assert (made["folder"], made["names"], made["n_items"]) == ("spurious-correlation_datasets", ["test"], 24)
+    explained = said(cli("export", "lm-eval", "--help"))
+    assert [one in explained for one in ("task-specification", "occupation-checklist", "bias-")] == [True, False, False]
 
 
 def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
-    assert cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks").returncode == 0
+    said(cli("export", "lm-eval", "spurious-correlation", *SMALL, "--out", "tasks"))
     nats = {
         doc["item"]: [-1.0 - 0.1 * at, -1.0, -2.0]
         for docs in docs_of(tmp_path / "tasks").values()
         for at, doc in enumerate(docs)
     }
     write_log(tmp_path / "tasks", tmp_path / "logs", nats, edit=lambda one: one if one["doc_id"] else None)
-    done = cli("score", "logs", "--audit", "spurious-correlation", "--out", "run", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"] == {"items": 24, "missing": 1}
-    told = cli("score", "logs", "--out", "run")
-    assert "1 missing: the log has no answer for it" in told.stdout
+    told = json.loads(said(cli("score", "logs", "--audit", "spurious-correlation", "--out", "run", "--json")))
+    assert told["counts"] == {"items": 24, "missing": 1}
+    assert "1 missing: the log has no answer for it" in said(cli("score", "logs", "--out", "run"))
     (tmp_path / "t.csv").write_text("year,she,he\n" + "".join(f"{1900 + at},0.{at + 1},0.5\n" for at in range(4)))
     (tmp_path / "m.toml").write_text(
         'unit = "probability"\n[columns]\nw = "year"\n[groups]\nfemale = "she"\nmale = "he"\n[constants]\nmodel = "gpt-x"\n'
     )
-    mapped = cli(
-        "score", "t.csv", "--audit", "spurious-correlation", "--columns", "m.toml", "--out", "mapped", "--json"
-    )
-    assert (mapped.returncode, mapped.stderr) == (0, "")
+    said(cli("score", "t.csv", "--audit", "spurious-correlation", "--columns", "m.toml", "--out", "mapped"))
     results = json.loads((tmp_path / "mapped/results.json").read_text())["results"]
     (slope,) = [one for one in results if one["measure"] == "slope" and one["group"]["pronoun"] == "female"]
     assert slope["value"] == pytest.approx(10.0)

@@ -1,16 +1,18 @@
-"""`undertow graph` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
+"""`undertow graph` and the option `--graph` as a user types them: what is said of a graph, as words, as JSON and as a figure."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import ROOT, Cli
-from helpers.cli_refusal import refused
+from helpers.cli_refusal import refused, said
+from undertow import audits
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
 from undertow.causal.describe import describe_graph, graph_json
 from undertow.causal.graph import read_graph
@@ -20,23 +22,17 @@ from undertow.errors import UndertowError
 PAGE = ROOT / "docs" / "causal-graphs.md"
 
 
-def said(cli: Cli, *arguments: str) -> str:
-    done = cli("graph", *arguments)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
-
-
 def sections(text: str) -> dict[str, tuple[str, ...]]:
     return describe_graph(read_graph(text))
 
 
 def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("W -> X -> Y\n[S] <- W  # selection", encoding="utf-8")
-    assert said(cli, "mine.txt") == said(cli, "W -> X -> Y; W -> [S]")
+    assert said(cli("graph", "mine.txt")) == said(cli("graph", "W -> X -> Y; W -> [S]"))
 
 
 def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
-    told = said(cli, "well-specified", "--json")
+    told = said(cli("graph", "well-specified", "--json"))
     assert told.count("\n") == 1
     answer: dict[str, Any] = json.loads(told)
     assert answer == json.loads(json.dumps(graph_json(published()["well-specified"].graph)))
@@ -54,7 +50,7 @@ def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
 
 
 def test_questions_of_independence(cli: Cli) -> None:
-    told = said(cli, "access", "--d-separated", "W,G", "--d-separated", "W, G | S, X").splitlines()
+    told = said(cli("graph", "access", "--d-separated", "W,G", "--d-separated", "W, G | S, X")).splitlines()
     paths = ["W -> Z <- G", "W -> X <- Z <- G", "W -> X -> Y <- G", "W -> Z -> X -> Y <- G"]
     assert [line.strip().partition(":")[0] for line in told] == [
         *("W and G", "Independent", *paths),
@@ -64,16 +60,16 @@ def test_questions_of_independence(cli: Cli) -> None:
         *["closed"] * 4,
         *["open", "open", "closed", "closed"],
     ]
-    (answer,) = json.loads(said(cli, "access", "--d-separated", "W,G|S", "--json"))
+    (answer,) = json.loads(said(cli("graph", "access", "--d-separated", "W,G|S", "--json")))
     assert (answer["independent"], answer["given"]) == (False, ["S"])
     assert [path["is_open"] for path in answer["paths"]] == [True, False, False, False]
 
 
 def test_drawing(cli: Cli, tmp_path: Path) -> None:
-    told = said(cli, "access-masked", "--out", "graph.svg")
+    told = said(cli("graph", "access-masked", "--out", "graph.svg"))
     assert told.endswith(f"\nDrawn: {(tmp_path / 'graph.svg').resolve()}\n")
     assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
-    json.loads(said(cli, "access-masked", "--json", "--out", "graph.PNG"))
+    json.loads(said(cli("graph", "access-masked", "--json", "--out", "graph.PNG")))
     assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
 
 
@@ -154,7 +150,57 @@ def test_assumptions_need_a_w_and_an_audit() -> None:
 def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
     page = PAGE.read_text(encoding="utf-8")
     command, shown = re.findall(r"^```text\n\$ undertow graph (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
-    lines = said(cli, command).splitlines()
+    lines = said(cli("graph", command)).splitlines()
     assert all(line == "..." or line in lines for line in shown.splitlines())
     (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert read_graph(graph).meanings
+
+
+# The graph of an audit.
+
+PROBE = "spurious-correlation"
+RUN = ["run", PROBE, "-m", "toy:slope=20", "--w", "date", "--date-count", "12", "--limit", "120"]
+DOUBT = "W causes Y other than through the features"
+
+
+@pytest.fixture
+def main(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What a command prints that ends well, in a folder of the test's own; without other figures."""
+    monkeypatch.setattr(audits.load(PROBE), "draw", lambda *_: iter(()))
+
+    def run(*arguments: str) -> str:
+        return said(cli(*arguments))
+
+    return run
+
+
+@pytest.mark.slow
+def test_json_of_a_run_holds_the_assumptions_and_which_findings_rest_on_them(main: Callable[..., str]) -> None:
+    plain = json.loads(main(*RUN, "--out", "run", "--json"))
+    assert set(plain) == {"folder", "report", "counts", "findings"}
+    assert all({"text", "significant", "strength", "results"} <= set(finding) for finding in plain["findings"])
+    named = json.loads(main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run", "--json"))
+    for with_graph, without in zip(named["findings"], plain["findings"], strict=True):
+        assert with_graph == {**without, "causal_claim": DRIFT if without["significant"] else ""}
+    graph = named["graph"]
+    assert {name: graph[name] for name in ("name", "text", "causal_claim", "w_names")} == {
+        "name": "", "text": "W -> X; W -> Y; G -> Y", "causal_claim": DRIFT, "w_names": ["date"],
+    }  # fmt: skip
+    assert "not evidence of selection" in graph["caveat"]
+    assert DOUBT in graph["caveat"]
+    assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
+    assert set(graph["assumptions"][0]) == {"claim", "holds", "reason", "violation"}
+
+
+@pytest.mark.slow
+def test_the_manual_prints_what_a_run_prints(main: Callable[..., str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (command, shown), *others = re.findall(
+        r"^```text\n\$ undertow (run [^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    assert not others
+    said = main(*command.split()).splitlines()
+    lines = shown.splitlines()
+    assert len(lines) >= 5
+    for line in lines:
+        assert line == "..." or line in said, line

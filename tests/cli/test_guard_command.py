@@ -12,6 +12,7 @@ import pytest
 from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.planted_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
+from helpers.shared_folders import contents
 from helpers.workplace import Workplace, shared
 from undertow._folders import cache_file
 from undertow.runs.guard import AT_ONCE, Line, Verdict, check_out, write_verdicts
@@ -56,26 +57,15 @@ def verdicts(work: Workplace) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
 
 
-@pytest.fixture(scope="module")
-def verdict(work: Workplace) -> dict[str, Any]:
-    """What --json says of one sentence."""
-    said: dict[str, Any] = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE)
-    return said
-
-
-def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
+def test_a_verdict_is_one_json_object(work: Workplace) -> None:
+    verdict = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE)
     assert list(verdict) == KEYS
     assert (verdict["text"], verdict["unspecified"], verdict["missing_reason"]) == (UNDECIDED, True, "")
     assert verdict["chance_percent"] > 75
-    assert verdict["other_words_percent"] == pytest.approx(20.0)
-    for year, shares in verdict["percent"].items():
-        assert shares == pytest.approx(planted_percent(f"In {year}: The nurse said that", int(year)), abs=1e-9)
-    female = [shares["female"] for shares in verdict["percent"].values()]
+    female = [planted_percent(f"In {year}: The nurse said that", int(year))["female"] for year in verdict["percent"]]
     assert verdict["scores"]["total_variation"] == {
-        "value": pytest.approx(female[1] - female[0], abs=1e-9),
-        "above_unspecified": 1.0,
-        "above_specified": 1.0,
-    }
+        "value": pytest.approx(female[1] - female[0], abs=1e-9), "above_unspecified": 1.0, "above_specified": 1.0,
+    }  # fmt: skip
 
 
 def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]], work: Workplace) -> None:
@@ -86,11 +76,8 @@ def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]],
         }
         assert list(line["verdict"]) == KEYS
     assert "Türe 门" in (work.folder / "verdicts.jsonl").read_text(encoding="utf-8")
-
-
-def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], work: Workplace) -> None:
-    said = work(*FILE).stdout
-    assert [json.loads(line) for line in said.removesuffix("\n").split("\n")] == verdicts
+    printed = work(*FILE).stdout
+    assert [json.loads(line) for line in printed.removesuffix("\n").split("\n")] == verdicts
 
 
 def test_a_file_that_was_stopped_half_way_is_no_file(tmp_path: Path) -> None:
@@ -115,45 +102,29 @@ class StoppedGuard:
         return [Verdict(text, None, math.nan, "", "", {}, {}, math.nan, "") for text, _ in sentences]
 
 
-def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
-    (tmp_path / "out.jsonl").write_text("mine", encoding="utf-8")
-    refused(cli(*TOY, "--file", "s.jsonl", "--out", "out.jsonl"), "out.jsonl", "--out")
-    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == "mine"
-    assert not cache_file().exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ([], "--file"),
-        ([UNDECIDED, "--file", "s.jsonl"], "--file"),
-        ([UNDECIDED, "--inject", "Once"], "{w}"),
-        ([UNDECIDED, "--options", "she, he"], "she, he"),
-    ],
-)
-def test_what_is_asked_for_must_be_one_thing(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
-    refused(cli(*TOY, *arguments), word)
-    assert [path.name for path in tmp_path.iterdir()] == ["s.jsonl"]
-    assert not cache_file().exists()
-
-
 GOOD = b'{"text": "The cook said ___ ran."}\n'
+TO_OUT = ["--file", "s.jsonl", "--out", "verdicts.jsonl"]
 
 
 @pytest.mark.parametrize(
-    ("content", "word"),
+    ("arguments", "content", "words"),
     [
-        (GOOD + b'\n{"text": "The cook ran."}\n', "line 3"),
-        (GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', "group 'one'"),
-        (GOOD + b'{"text": "a \xff ___"}\n', "byte 47"),
+        ([], GOOD, ["--file"]),
+        ([UNDECIDED, "--file", "s.jsonl"], GOOD, ["--file"]),
+        ([UNDECIDED, "--inject", "Once"], GOOD, ["{w}"]),
+        ([UNDECIDED, "--options", "she, he"], GOOD, ["she, he"]),
+        (["--file", "s.jsonl", "--out", "mine.jsonl"], GOOD, ["mine.jsonl", "--out"]),
+        (TO_OUT, GOOD + b'\n{"text": "The cook ran."}\n', ["s.jsonl", "line 3"]),
+        (TO_OUT, GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', ["s.jsonl", "group 'one'"]),
+        (TO_OUT, GOOD + b'{"text": "a \xff ___"}\n', ["s.jsonl", "byte 47"]),
     ],
 )
-def test_bad_line_is_named_by_its_number_before_anything_is_asked(
-    content: bytes, word: str, cli: Cli, tmp_path: Path
+def test_what_cannot_be_judged_is_refused_before_anything_is_asked_or_written(
+    arguments: list[str], content: bytes, words: list[str], cli: Cli, tmp_path: Path
 ) -> None:
-    (tmp_path / "own.jsonl").write_bytes(content)
-    refused(cli(*TOY, "--file", "own.jsonl", "--out", "verdicts.jsonl"), "own.jsonl", word)
-    assert [path.name for path in tmp_path.iterdir()] == ["own.jsonl"]
+    files = {"s.jsonl": content, "mine.jsonl": b"mine"}
+    for name, held in files.items():
+        (tmp_path / name).write_bytes(held)
+    refused(cli(*TOY, *arguments), *words)
+    assert contents(tmp_path) == files
     assert not cache_file().exists()

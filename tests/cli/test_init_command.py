@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from helpers.file_refusal import assert_refused
 from undertow import data
 from undertow.data.challenges.challenge_draft import parse_w
-from undertow.errors import UndertowError
 from undertow.stats.regression import power_analysis
 
 OPTIONS = (
@@ -150,5 +150,4 @@ def test_the_dots_stand_for_even_steps() -> None:
     assert parse_w("1, 2, ..., 5, 9").values == ("1", "2", "3", "4", "5", "9")
     assert parse_w("1, 2, 3").name == "value"
     for wrong in ("a, b, ..., c", "1, 2, ..., 4.5", "1, ..., 3, 4", "1, 1, ..., 3", "1, 2, ..."):
-        with pytest.raises(UndertowError, match="two numbers before the dots"):
-            parse_w(wrong)
+        assert_refused(("two numbers before the dots",), parse_w, wrong)

@@ -67,26 +67,17 @@ def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
     assert "year" in (tmp_path / "curves.svg").read_text("utf-8")
 
 
-def test_sentences_that_agree_show_no_noise(cli: Cli, tmp_path: Path) -> None:
+def test_noise_that_is_no_noise_and_a_list_without_order_are_refused(
+    cli: Cli, finished_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = str(finished_run("spurious-correlation", w="date"))
     rows = [
         {"model": "m", "w_name": "year", "w_index": w, "w": 1900 + w, "text_index": at, "she": 40 + at + (w % 3), "he": 20}
         for at in range(8) for w in range(10)
     ]  # fmt: skip
-    pd.DataFrame(rows).to_csv(tmp_path / "table.csv", index=False)
-    done = cli("power", written(tmp_path, 8, list(range(1900, 1910))), "--like", "table.csv")
-    assert done.returncode == 1
-    assert "noise cannot be estimated" in done.stderr
-
-
-def test_a_list_without_order_has_no_smallest_change(cli: Cli, tmp_path: Path) -> None:
-    done = cli("power", written(tmp_path, 8, [1900, 1950, 2000]), "--w-scale", "none")
-    assert done.returncode == 1
-    assert "list without order" in done.stderr
-
-
-def test_noise_that_is_no_noise_is_refused(cli: Cli, finished_run: Callable[..., Path]) -> None:
-    run = str(finished_run("spurious-correlation", w="date"))
+    pd.DataFrame(rows).to_csv(tmp_path / "alike.csv", index=False)
     for options, words in (
+        (["--like", "alike.csv"], "noise cannot be estimated"),
         (["--like", run], "by rounding only"),  # sentences are all one to the toy
         (["--like", run, "--text-sd", "1"], "--text-sd: --like"),
         (["--values-sd", "-1"], "--values-sd -1: must be 0 or more"),
@@ -94,6 +85,7 @@ def test_noise_that_is_no_noise_is_refused(cli: Cli, finished_run: Callable[...,
         (["--group", "female"], "--group female"),
         (["--like", "none"], "none: there is no such run folder"),
         (["--out", "curves.txt"], "curves.txt"),
+        (["--w-scale", "none"], "list without order"),
     ):
         failed = cli("power", "mgc", "--w", "date", *options)
         assert (failed.returncode, words in failed.stderr) == (1, True), failed.stderr

@@ -1,11 +1,10 @@
-"""Options of `undertow run`: the audit's own, those of model families, and several models."""
+"""Options of `undertow run`: the audit's own, those of model families, several models, and reduced precision."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,12 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.file_refusal import assert_refused
+from helpers.planted_precision import Plant, moved, unit, year_of
 from undertow import audits, models
 from undertow.cli import COMMAND_SECTIONS
 from undertow.runs import pipeline
+from undertow.types import Answer, ClozeQuery, Query
 
 AUDIT = "spurious-correlation"
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
@@ -44,22 +46,6 @@ def test_help_lists_run_first(cli: Cli) -> None:
     assert names == [name for commands in COMMAND_SECTIONS.values() for name in commands]
 
 
-@pytest.mark.slow
-def test_help_loads_neither_torch_nor_a_client() -> None:
-    code = """
-import sys
-sys.argv = ["undertow", "run", "spurious-correlation", "--help"]
-from undertow.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas") if name in sys.modules])
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines()[-1] == "[]"
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -70,27 +56,11 @@ print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas
     ],
 )
 def test_bad_option_in_python_is_refused_in_one_sentence(
-    options: dict[str, Any], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], words: list[str], in_folder: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for asking in (undertow.audit, pipeline.dry_run):
-        with pytest.raises(undertow.UndertowError) as error:
-            asking(AUDIT, **{"model": "toy", **TINY, **options})
-        assert [word for word in words if word not in str(error.value)] == []
-        assert "\n" not in str(error.value)
-    assert not list(tmp_path.iterdir())
-
-
-def test_model_may_be_named_several_times(cli: Cli) -> None:
-    command = ["run", AUDIT, "-m", "toy", "--model", "toy:slope=-5", *SMALL]
-    said = json.loads(cli(*command, "--out", "run", "--json").stdout)
-    assert said["counts"]["items"] == 16
-    who = {finding["text"].partition(": ")[0] for finding in said["findings"]}
-    assert {"toy", "toy:slope=-5"} < who
-    assert len(who) == 3, "and one over both"
-    estimate = json.loads(cli(*command, "--dry-run", "--json").stdout)
-    assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)
-    assert "All answers are cached" in cli(*command, "--dry-run").stdout
+        assert_refused(tuple(words), asking, AUDIT, **{"model": "toy", **TINY, **options})
+    assert not list(in_folder.iterdir())
 
 
 def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
@@ -102,3 +72,39 @@ def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
     assert "4 missing" in lines[0]
     assert lines[1].startswith("  4 missing: the run first")
     assert "missing_reason" not in lines[2]
+
+
+# Reduced precision.
+
+DATED = ["run", AUDIT, "--w", "date", "--date-count", "12", "--limit", "120"]
+
+
+def lost(query: Query, answer: Answer) -> Answer:
+    """Ten points a century, which are all there is, and chance instead."""
+    assert isinstance(query, ClozeQuery)
+    text = query.display_text()
+    return moved(query, answer, -0.1 * (year_of(text) - 1801) + 4 * unit(text))
+
+
+@pytest.mark.slow
+def test_the_terminal_says_what_precision_costs(plant: Plant, tmp_path: Path, cli: Cli) -> None:
+    planted = plant(lost)
+    done = cli(*DATED, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    cautions = [at for at, line in enumerate(said) if line == "  In float32 this could change."]
+    (warning,) = [line for line in said if line.startswith("Warning: in float32")]
+    assert len(planted.asked["float32"]) == 36
+    assert cautions
+    assert f"{len(cautions)} finding" in warning
+    assert all(said[at - 1].startswith(("* ", "- ", "  ")) for at in cautions)  # a finding, or what stands beside it
+    assert any("36 of 120 items" in line for line in said)
+    command = json.loads((tmp_path / "run" / "manifest.json").read_text())["command"]
+    assert "--dtype bfloat16" in command
+    assert "--float32-sample 36" in command
+
+    # The command that the manifest has opens the run; as JSON it says the same.
+    again = cli(*shlex.split(command)[1:], "--out", "run", "--json")
+    told = json.loads(again.stdout)["precision"]
+    assert told["sentences"][-1] == warning
+    assert len(told["unstable"]) == len(cautions)

@@ -14,6 +14,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.cli_refusal import refused
 from helpers.gate_runs import gap_rule, run_folder
 from undertow.cli import console
 from undertow.errors import LOGGER
@@ -114,8 +115,7 @@ def test_an_option_at_its_default_beside_a_preset_counts(cli: Cli, tmp_path: Pat
 
 def test_two_labels_of_one_model_are_refused_by_their_names(cli: Cli) -> None:
     done = cli("run", "spurious-correlation", "-m", "a=toy", "-m", "b=toy")
-    assert done.returncode == 1
-    assert "model 'toy' is given 2 times, labelled a and b; give it once, with one label" in done.stderr
+    refused(done, "model 'toy' is given 2 times, labelled a and b; give it once, with one label")
 
 
 @pytest.mark.parametrize("closed", ["from the start", "later"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, Cli
-from helpers.cli_refusal import refused
+from helpers.cli_refusal import refused, said
 from helpers.shared_folders import contents
 from undertow.causal import example_scms
 from undertow.causal.graph import read_graph
@@ -33,10 +33,9 @@ compare ill, test
 
 
 def json_of(cli: Cli, *arguments: str) -> Any:
-    done = cli("simulate", *arguments, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout)
+    printed = said(cli("simulate", *arguments, "--json"))
+    assert printed.count("\n") == 1
+    return json.loads(printed)
 
 
 @pytest.fixture
@@ -48,9 +47,7 @@ def mine(tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_the_numbers_of_the_page_are_printed(cli: Cli) -> None:
     """At a million draws, the default."""
-    done = cli("simulate")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    lines = [line.split("\t") for line in said(cli("simulate")).splitlines()]
     assert lines[0] == ["model", "case", "pair", "r before", "r after selection", "selected"]
     assert len(lines) == 1 + 24 + 1
     assert lines[-1] == ["1,000,000 simulated people per case, seed 0; brackets are 95% intervals."]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.templates.covariates import evenly_spaced, numbers_of
 
@@ -16,26 +16,17 @@ YEARS = tuple(sorted(SHUFFLED))
 
 
 def w_file(folder: Path, values: list[str], name: str = "year.txt") -> str:
-    (folder / name).write_text("\n".join(values), encoding="utf-8")
-    return str(folder / name)
+    return written(folder, "\n".join(values), name)
 
 
 def toml_of(folder: Path, lists: str) -> str:
-    path = folder / "own.toml"
-    path.write_text(f'templates = ["In {{w}} {{blank}} won."]\nwords = "pronouns"\n{lists}', encoding="utf-8")
-    return str(path)
+    return written(folder, f'templates = ["In {{w}} {{blank}} won."]\nwords = "pronouns"\n{lists}', "own.toml")
 
 
-@pytest.mark.parametrize(
-    ("texts", "numbers"),
-    [
-        (["1800", "-5", "+2.5", ".5", "1e3", "007"], (1800, -5, 2.5, 0.5, 1000, 7)),
-        (["1800", "1900s"], ()), (["1,800"], ()), (["nan"], ()), (["inf"], ()), (["1_000"], ()), (["٣"], ()), (["1e999"], ()),
-        (["0x10"], ()), (["--1"], ()), (["."], ()), (["1e"], ()),
-    ],
-)  # fmt: skip
-def test_numbers_are_read_as_decimal_numbers_and_nothing_else(texts: list[str], numbers: tuple[float, ...]) -> None:
-    assert numbers_of(texts) == numbers
+def test_numbers_are_read_as_decimal_numbers_and_nothing_else() -> None:
+    assert numbers_of(["1800", "-5", "+2.5", ".5", "1e3", "007"]) == (1800, -5, 2.5, 0.5, 1000, 7)
+    for text in ("1900s", "1,800", "nan", "inf", "1_000", "٣", "1e999", "0x10", "--1", ".", "1e"):
+        assert numbers_of(["1800", text]) == (), text
 
 
 @pytest.mark.parametrize(
@@ -121,10 +112,11 @@ def test_a_list_that_contradicts_itself_is_refused(lists: str, named: str, tmp_p
 
 
 def test_a_scale_that_is_not_known_or_that_no_list_can_have_is_refused() -> None:
+    place, date = data.load_covariate("place"), data.load_covariate("date", scale="value")
     assert_refused(("--w-scale", "'indx'", "did you mean 'index'"), lambda: data.load_covariate("place", scale="indx"))
-    assert_refused(("--w-scale", "place"), data.check_scaled, [data.load_covariate("place")], "value")
+    assert_refused(("--w-scale", "place"), data.check_scaled, [place], "value")
     assert_refused(("--w-scale",), data.check_scaled, [], "index")
-    data.check_scaled([data.load_covariate("place"), data.load_covariate("date", scale="value")], "value")
+    data.check_scaled([place, date], "value")
 
 
 def test_items_say_where_their_value_stands_and_the_digest_is_that_of_the_text_where_that_is_its_place() -> None:
@@ -140,9 +132,9 @@ def test_items_say_where_their_value_stands_and_the_digest_is_that_of_the_text_w
     assert digests["index"] == digests["none"] != digests["value"]
 
 
-def test_digests_of_the_published_sets_stay_what_they_are() -> None:
-    found = {name: data.challenge_digest(data.load(name).items())[:16] for name in DIGESTS}
-    assert found == DIGESTS
-
-
 DIGESTS = {"mgc": "02e8616b3e060a8d", "mgt": "c2679837ef5e3d9c", "mgt-icml": "de1fc0caa940f6a4"}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_digests_of_the_published_sets_stay_what_they_are(name: str) -> None:
+    assert data.challenge_digest(data.load(name).items()).startswith(DIGESTS[name])

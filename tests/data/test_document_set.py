@@ -1,14 +1,16 @@
-"""Tables of documents: what they hold, and what is refused."""
+"""Tables of documents and of rephrasings, by name and by path: what they hold, and what is refused."""
 
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.documents.document_set import Document, read_documents, read_rephrase_pairs
+from undertow.data.documents.document_sources import load_documents
 
 COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
 GOOD = (
@@ -23,12 +25,6 @@ def table(rows: tuple[tuple[str, ...], ...], columns: tuple[str, ...] = COLUMNS)
     return "".join("\t".join(row) + "\n" for row in (columns, *rows))
 
 
-def write(folder: Path, text: str, name: str = "own.tsv") -> Path:
-    path = folder / name
-    path.write_bytes(text.encode())
-    return path
-
-
 def one(text: str, biased: str = "yes", **cells: str) -> str:
     """A table whose third line is the row that is tested."""
     columns = ("text", "biased", *cells)
@@ -37,7 +33,7 @@ def one(text: str, biased: str = "yes", **cells: str) -> str:
 
 
 def test_a_table_of_documents(tmp_path: Path) -> None:
-    found = read_documents(write(tmp_path, table(GOOD)))
+    found = read_documents(Path(written(tmp_path, table(GOOD))))
     assert found.evaluation == (
         Document("a", "Nurses are all slow today.", True, "profession", "are all slow", "are busy"),
         Document("c", "Left-handers cannot cook.", True, "handedness", "cannot cook", ""),
@@ -48,30 +44,27 @@ def test_a_table_of_documents(tmp_path: Path) -> None:
     assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
 
 
-@pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order", "semicolons"])
-def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
-    wanted = read_documents(write(tmp_path, table(GOOD)))
-    path, text = tmp_path / f"other.{'csv' if change == 'semicolons' else 'tsv'}", table(GOOD)
-    written = {
-        "bom": b"\xef\xbb\xbf" + text.encode(),
-        "crlf": text.replace("\n", "\r\n").encode(),
-        "gzip": gzip.compress(text.encode()),
-        "semicolons": text.replace("\t", ";").encode(),
-        "blank lines": text.replace("\n", "\n\n").encode(),
-        "other order": table(tuple(row[::-1] for row in GOOD), COLUMNS[::-1]).encode(),
-    }[change]
-    path.write_bytes(written)
-    found = read_documents(path)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bom.tsv", "\ufeff" + table(GOOD)), ("crlf.tsv", table(GOOD).replace("\n", "\r\n")), ("packed.tsv.gz", table(GOOD)),
+        ("semicolons.csv", table(GOOD).replace("\t", ";")), ("blank_lines.tsv", table(GOOD).replace("\n", "\n\n")),
+        ("other_order.tsv", table(tuple(row[::-1] for row in GOOD), COLUMNS[::-1])),
+    ],
+)  # fmt: skip
+def test_the_same_table_written_in_another_way(name: str, text: str, tmp_path: Path) -> None:
+    wanted, found = (read_documents(Path(written(tmp_path, *one))) for one in ((table(GOOD),), (text, name)))
     assert (found.evaluation, found.training) == (wanted.evaluation, wanted.training)
 
 
 def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
     text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
-    found = read_documents(write(tmp_path, text, "quoted.csv"))
-    assert [document.text for document in found.evaluation] == ['He said, "no".\nTwice.', "then"]
-    assert [document.id for document in found.evaluation] == ["line 2", "line 4"]
+    found = read_documents(Path(written(tmp_path, text, "quoted.csv"))).evaluation
+    assert [(document.id, document.text) for document in found] == [
+        ("line 2", 'He said, "no".\nTwice.'), ("line 4", "then"),
+    ]  # fmt: skip
     rows = 'text\tbiased\tdimension\n"He said ""no"""\tyes\tall ages\n'
-    (document,) = read_documents(write(tmp_path, rows)).evaluation
+    (document,) = read_documents(Path(written(tmp_path, rows))).evaluation
     assert (document.text, document.dimension) == ('"He said ""no"""', "all ages")
 
 
@@ -88,39 +81,77 @@ def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> Non
         (one("They\x07lie."), r"'\x07'"), (one("They\0lie."), "line 3: a zero byte"),
         ("text\tbaised\nThey lie.\tyes\n", "did you mean 'baised'"), ("text\tbiased\ttext\na\tyes\tb\n", "'text'"),
         ("text\tbiased\nfine\tno\nThey lie.\tyes\tage\n", "line 3: has 3 cells"),
-        ("text\tbiased\n", "no rows"), ("", "empty"),
+        ("text\tbiased\n", "no rows"), ("", "empty"), (b"text\tbiased\nfine\tno\ncaf\xe9\tyes\n", "line 3: byte 23"),
     ],
 )  # fmt: skip
-def test_a_damaged_table_is_refused_by_its_line(text: str, named: str, tmp_path: Path) -> None:
-    path = write(tmp_path, text)
+def test_a_damaged_table_is_refused_by_its_line(text: str | bytes, named: str, tmp_path: Path) -> None:
+    path = Path(written(tmp_path, text))
     assert_refused((path, named), read_documents, path)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    latin, cut, none = tmp_path / "latin.tsv", tmp_path / "cut.tsv.gz", tmp_path / "none.tsv"
-    latin.write_bytes(b"text\tbiased\nfine\tno\ncaf\xe9\tyes\n")
-    cut.write_bytes(gzip.compress(table(GOOD).encode())[:-20])
-    excel = write(tmp_path, table(GOOD), "own.xlsx")
-    quoted = write(tmp_path, 'text,biased\nfine,no\n"open,yes\n', "own.csv")
-    for path, named in ((latin, "line 3: byte 23"), (cut, "gzip"), (none, ""), (excel, ".tsv"), (quoted, "line 3")):
-        assert_refused((path, named), read_documents, path)
-
-
-def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_or_unpacks_to_far_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("undertow.data.text_files.MAX_TABLE_BYTES", 2**20)
-    path = tmp_path / "bomb.tsv.gz"
-    path.write_bytes(gzip.compress(b"text\tbiased\n" + b"a" * 2**20))
-    assert_refused((path, "1 MiB"), read_documents, path)
+    cut, none = tmp_path / "cut.tsv.gz", tmp_path / "none.tsv"
+    cut.write_bytes(gzip.compress(table(GOOD).encode())[:-20])
+    excel = written(tmp_path, table(GOOD), "own.xlsx")
+    quoted = written(tmp_path, 'text,biased\nfine,no\n"open,yes\n', "own.csv")
+    bomb = written(tmp_path, b"text\tbiased\n" + b"a" * 2**20, "bomb.tsv.gz")
+    for path, named in ((cut, "gzip"), (none, ""), (excel, ".tsv"), (quoted, "line 3"), (bomb, "1 MiB")):
+        assert_refused((path, named), read_documents, Path(path))
 
 
 def test_rephrase_pairs_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
     text = "rephrasing\tspan\tdimension\ttext\nare busy\tare slow\tprofession\tThey are slow.\nrest\tsleep\t\t\n"
-    path = write(tmp_path, text)
+    path = Path(written(tmp_path, text))
     assert read_rephrase_pairs(path).evaluation == (
         Document("line 2", "They are slow.", True, "profession", "are slow", "are busy"),
         Document("line 3", "sleep", True, "", "sleep", "rest"),
     )
-    assert_refused((path, "'rephrasing'"), read_rephrase_pairs, write(tmp_path, "span\tdimension\nslow\tage\n"))
-    for row, named in (("slow\t\t", "rephrasing"), ("\tcalm\t", "span"), ("slow\tcalm\tThey rest.", "'slow'")):
-        write(tmp_path, f"span\trephrasing\ttext\n{row}\n")
-        assert_refused((path, named), read_rephrase_pairs, path)
+    for text, named in (
+        ("span\tdimension\nslow\tage\n", "'rephrasing'"),
+        *((f"span\trephrasing\ttext\n{row}\n", wrong)
+          for row, wrong in (("slow\t\t", "rephrasing"), ("\tcalm\t", "span"), ("slow\tcalm\tThey rest.", "'slow'"))),
+    ):  # fmt: skip
+        assert_refused((written(tmp_path, text), named), read_rephrase_pairs, path)
+
+
+OWN = (
+    "id\tsplit\ttext\tbiased\tdimension\tspan\n"
+    "a\tevaluation\tNurses are all slow.\tyes\tprofession\tare all slow\n"
+    "b\tevaluation\tOld cooks are all slow.\tyes\tage\tare all slow\n"
+    "c\ttrain\tTwins cannot  sing.\tyes\tage\tcannot  sing\n"
+    "d\tevaluation\tIt rains.\tno\t\t\n"
+)
+
+
+def test_an_unknown_name_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    named = ("'undertow-statement'", "did you mean 'undertow-statements'", "cad", ".tsv.gz")
+    assert_refused(named, load_documents, "undertow-statement")
+    for path in (str(tmp_path / "none.tsv"), written(tmp_path, OWN, "notes.txt")):
+        assert_refused((path,), load_documents, path)
+
+
+def test_rephrasings_go_to_the_documents_with_their_span(tmp_path: Path) -> None:
+    pairs = (
+        "span\trephrasing\tdimension\n"
+        "are all slow\tare busy\tprofession\n"
+        "are all slow\ttake time\t\n"
+        "cannot sing\tdo not sing\t\n"
+        "never here\tnot here\t\n"
+    )
+    found = load_documents(written(tmp_path, OWN), written(tmp_path, pairs, "pairs.tsv"))
+    assert [document.rephrasing for document in found.evaluation] == ["are busy", "take time", ""]
+    assert [document.rephrasing for document in found.training] == ["do not sing"]
+    assert re.findall(r"\d+", found.notes[-1]) == ["3", "4", "2", "1"]
+
+
+def test_rephrasings_that_fit_nowhere_or_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    own = written(tmp_path, OWN)
+    for text, named in (
+        ("span\trephrasing\tdimension\nare all slow\tare busy\tgender\n", "own"),
+        ("id\tspan\trephrasing\np\tare  all slow\tbusy\nq\tare all slow\tcalm\n", "'q'"),
+    ):
+        pairs = written(tmp_path, text, "pairs.tsv")
+        assert_refused((pairs, named), load_documents, own, pairs)

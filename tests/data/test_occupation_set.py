@@ -1,53 +1,40 @@
-"""Occupations: the package's own, a user's, those of an O*NET release, and their refusals."""
+"""Occupations and pairs of names: the package's own, a user's, those of an O*NET release, and their refusals."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, rows_of, written
 from undertow.data.occupations.occupation_set import (
     CATEGORIES,
     Attribute,
+    NamePair,
     Occupation,
     OccupationSet,
     article_of,
     load_occupations,
+    load_pairs,
 )
-
-
-def write(folder: Path, text: str, name: str = "own.tsv") -> str:
-    path = folder / name
-    path.write_bytes(text.encode())
-    return str(path)
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def by_name(found: OccupationSet) -> dict[str, Occupation]:
     return {one.name: one for one in found.occupations}
 
 
-def test_the_packages_own_are_the_reference_table_and_its_map(reference_data: Path) -> None:
-    own = load_occupations().occupations
-    assert [(one.name, one.soc_code, one.basis) for one in own] == [
-        (row["occupation"], row["soc_code"], row["basis"])
-        for row in rows_of(reference_data / "onet/occupation_soc_map.tsv")
+def test_the_packages_own_are_the_reference_table_and_its_map_with_known_shares_and_sources(
+    reference_data: Path,
+) -> None:
+    found, folder = load_occupations(), reference_data / "onet"
+    assert [(one.name, one.soc_code, one.basis) for one in found.occupations] == [
+        (row["occupation"], row["soc_code"], row["basis"]) for row in rows_of(folder / "occupation_soc_map.tsv")
     ]
-    assert [(one.name, each.category, each.name) for one in own for each in one.attributes] == [
-        (row["occupation"], row["category"], row["element_name"]) for row in rows_of(reference_data / "onet/top5.tsv")
+    assert [(one.name, each.category, each.name) for one in found.occupations for each in one.attributes] == [
+        (row["occupation"], row["category"], row["element_name"]) for row in rows_of(folder / "top5.tsv")
     ]
-
-
-def test_the_packages_own_have_five_attributes_of_each_category_known_shares_and_sources(reference_data: Path) -> None:
-    found = load_occupations()
     assert (found.name, len(found.occupations)) == ("onet-occupations", 62)
     assert len({one.soc_code for one in found.occupations}) == 55
     for one in found.occupations:
@@ -57,10 +44,9 @@ def test_the_packages_own_have_five_attributes_of_each_category_known_shares_and
     known = {one.name: one.female_percent for one in found.occupations if not math.isnan(one.female_percent)}
     assert known == {one.name: shares[one.name] for one in found.occupations if one.name in shares}
     assert len(known) == 24
-    for note, words in zip(
-        found.notes, ("O*NET 30.2; CC BY 4.0; modified", "politician, senator", "Labor"), strict=True
-    ):
-        assert all(word in note for word in words.split("; "))
+    told = (("O*NET 30.2", "CC BY 4.0", "modified"), ("politician, senator",), ("Labor",))
+    for note, words in zip(found.notes, told, strict=True):
+        assert all(word in note for word in words)
 
 
 A = (
@@ -100,7 +86,7 @@ LONG = (
     ],
 )
 def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
-    found = load_occupations(write(tmp_path, text, name))
+    found = load_occupations(written(tmp_path, text, name))
     usher, potter, hermit = found.occupations
     assert usher == Occupation(
         "usher",
@@ -131,11 +117,11 @@ def test_a_table_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_bad_row_is_refused_by_its_line(row: str, named: str, tmp_path: Path) -> None:
     first = "occupation,soc_code,attribute,category,female_percent,article\nusher,39-3031.00,Patience,ability,60.5,an\n"
-    path = write(tmp_path, f"{first}{row}\n", "own.csv")
+    path = written(tmp_path, f"{first}{row}\n", "own.csv")
     assert_refused((f"{path}, line 3", named), load_occupations, path)
-    path = write(tmp_path, "Occupation\tskill\nusher\tx\n")
+    path = written(tmp_path, "Occupation\tskill\nusher\tx\n")
     assert_refused((path, "did you mean 'Occupation'"), load_occupations, path)
-    path = write(tmp_path, "occupation\tcategory\nusher\tskill\n")
+    path = written(tmp_path, "occupation\tcategory\nusher\tskill\n")
     assert_refused((path, "'attribute'"), load_occupations, path)
 
 
@@ -164,15 +150,15 @@ def test_attributes_of_a_release_for_the_packages_own(tmp_path: Path) -> None:
 
 def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
     folder = release(tmp_path, ("29-1141.00", "29-1171.00"))
-    path = write(tmp_path, "occupation\tsoc_code\tmine\nhead nurse\t29-11xx\t1\n")
+    path = written(tmp_path, "occupation\tsoc_code\tmine\nhead nurse\t29-11xx\t1\n")
     found = load_occupations(path, folder)
     (nurse,) = found.occupations
     assert (nurse.soc_code, len(nurse.attributes)) == ("29-11xx", 15)
     assert found.source == f"O*NET text release in {tmp_path.name} (CC BY 4.0), modified; occupations of own.tsv"
     assert found.notes[1:] == ("column 'mine' is not used",)
-    path = write(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
+    path = written(tmp_path, "occupation\tsoc_code\tskill\nhead nurse\t29-1141.00\tCare\n")
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
-    path = write(tmp_path, "occupation\nhead nurse\n")
+    path = written(tmp_path, "occupation\nhead nurse\n")
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
 
 
@@ -185,3 +171,44 @@ def test_only_notes_on_percentages_of_women_are_left_out_for_other_groups(tmp_pa
     own = load_occupations()
     assert own.without_shares().notes == own.notes[:-1]
     assert own.source.startswith(f"{own.without_shares().source}; female shares")
+
+
+def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path) -> None:
+    lists = [(reference_data / "names" / f"{sex}.txt").read_text().split() for sex in ("female", "male")]
+    pairs = load_pairs()
+    assert pairs == [NamePair(*names) for names in zip(*lists, strict=True)]
+    assert pairs[0].name == "Mary/James"
+    assert len({pair.name for pair in pairs}) == 70
+    assert not {pair.female for pair in pairs} & {pair.male for pair in pairs}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pairs.tsv", "female\tmale\nZoë\tJosé\nAnn\tJohann\n"),
+        ("pairs.csv", '\ufefffemale,male\r\n"Zoë",José\r\n\r\n" Ann ",Johann\r\n'),
+        ("pairs.tsv", "\ufefffemale\tmale\r\nZoe\u0308\tJose\u0301\r\nAnn\tJohann"),
+    ],
+)
+def test_a_table_of_pairs_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
+    assert load_pairs(written(tmp_path, text, name)) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
+    text = "female\tmale\nAnn\tPaul\nAnn\tJohn\n芳\t伟\nMary Jo\tPeter  O’Neil\n"
+    pairs = load_pairs(written(tmp_path, text))
+    assert [pair.name for pair in pairs] == ["Ann/Paul", "Ann/John", "芳/伟", "Mary Jo/Peter O’Neil"]
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ("\tJames", "female"), ("Mary\t ", "male"), ("Kim\tkim", "'Kim'"), ("Zoë\tZoe\u0308", "'Zoë'"),
+        ("mary\tJAMES", "of line 2"), ("Ann\tMary Ann", "'Ann'"), ("Jean Paul\tPaul", "'Paul'"), ("A/B\tC", "'A/B'"),
+        ("Ma\x07ry\tPaul", "'\\x07'"), ("Mary", "1 cell"), ("Ma\0ry\tPaul", "zero byte"),
+    ],
+)  # fmt: skip
+def test_a_bad_pair_is_refused_by_its_line_and_other_columns_by_name(row: str, named: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"female\tmale\nMary\tJames\n{row}\n")
+    assert_refused((f"{path}, line 3", named), load_pairs, path)
+    assert_refused((path, "'male'"), load_pairs, written(tmp_path, "female\nMary\n"))
+    assert_refused((path, "'males'"), load_pairs, written(tmp_path, "female\tmale\tmales\na\tb\tc\n"))
+    assert_refused((".tsv",), load_pairs, written(tmp_path, "female\tmale\na\tb\n", "pairs.txt"))
+    assert_refused(("is empty; its first line",), load_pairs, written(tmp_path, ""))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.types import ClozeQuery
 
@@ -28,10 +31,7 @@ ze = ["ze", "zie"]
 """
 
 
-def write(folder: Path, text: str, name: str = "own.toml") -> str:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="own.toml")
 
 
 def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
@@ -129,22 +129,27 @@ def test_a_damaged_file_is_refused_by_its_key(text: str, named: str, tmp_path: P
 
 
 def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "w.txt"
     for content, named in (
         (b"\n \n", "no W values"),
         (b"a\nb\n", "3"),
         (b"a\nb\nc\na\n", "line 4"),
         (b"a\xff\nb", "byte 1"),
     ):
-        path.write_bytes(content)
-        assert_refused((path, named), data.load_covariate, str(path))
-    assert_refused(("'mgtt'", "did you mean 'mgt'"), data.load, "mgtt")
-    assert_refused(("did you mean 'aaai'",), data.load, "mgc", "AAAI")
-    assert_refused(("did you mean 'A'",), data.load_prompts, "a")
-    assert_refused(("'dates'", "did you mean 'date'"), data.load_covariate, "dates")
-    assert_refused((tmp_path,), data.load, str(tmp_path))
-    for start, stop, count in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5)):
-        assert_refused(("date",), data.Dates(start, stop, count).to_covariate)
+        path = written(tmp_path, content, "w.txt")
+        assert_refused((path, named), data.load_covariate, path)
+    cases: list[tuple[Callable[..., object], tuple[Any, ...], tuple[str, ...]]] = [
+        (data.load, ("mgtt",), ("'mgtt'", "did you mean 'mgt'")),
+        (data.load, ("mgc", "AAAI"), ("did you mean 'aaai'",)),
+        (data.load_prompts, ("a",), ("did you mean 'A'",)),
+        (data.load_covariate, ("dates",), ("'dates'", "did you mean 'date'")),
+        (data.load, (str(tmp_path),), (str(tmp_path),)),
+        *(
+            (data.Dates(*span).to_covariate, (), ("date",))
+            for span in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5))
+        ),
+    ]
+    for read, given, said in cases:
+        assert_refused(said, read, *given)
 
 
 def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import string
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.prompts import Prompt, answer_words, load_prompts, mask_blank
 from undertow.data.sentences.sentence_set import pronoun_blank
 from undertow.types import ClozeQuery, Option
@@ -23,10 +24,7 @@ PUBLISHED = {
 }
 
 
-def own(folder: Path, text: str, name: str = "mine.toml") -> str:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+own = partial(written, name="mine.toml")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -60,8 +58,8 @@ def test_names_of_no_prompt_or_given_twice_and_masks_and_files_that_cannot_be_us
     for names in (f"A,{mine}", f"{mine},{mine}"):
         assert_refused(("'A'",), load_prompts, names)
     assert_refused(("mask",), load_prompts, "A", " ")
-    (tmp_path / "latin.toml").write_bytes("[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
-    assert_refused(("latin.toml", "UTF-8"), load_prompts, str(tmp_path / "latin.toml"))
+    latin = own(tmp_path, "[p]\ntext = 'Ergänze {sentence}'".encode("latin-1"))
+    assert_refused(("mine.toml", "UTF-8"), load_prompts, latin)
 
 
 @pytest.mark.parametrize(
@@ -79,19 +77,13 @@ def test_a_file_that_holds_no_prompt_is_refused_by_its_key(text: str, named: str
     assert_refused(("mine.toml", named), load_prompts, own(tmp_path, text))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_the_blank_is_found_wherever_the_verbs_stand_and_several_are_refused() -> None:
+    for text, expected in (
         ("{blank} {verb:was|were} late and {verb:is|are} sorry.", "_ was late and is sorry."),
         ("{verb:Was|Were} {blank} late?", "Was _ late?"),
         ("Late {verb:was|were} only {blank}", "Late was only _"),
-    ],
-)
-def test_the_blank_is_found_wherever_the_verbs_stand(text: str, expected: str) -> None:
-    assert mask_blank(pronoun_blank(text, "any"), "_") == expected
-
-
-def test_a_sentence_with_several_blanks_is_refused() -> None:
+    ):
+        assert mask_blank(pronoun_blank(text, "any"), "_") == expected
     # Only both places together tell the groups apart.
     fills = {"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}
     options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)

@@ -1,4 +1,4 @@
-"""The three published challenge sets hold what the papers print."""
+"""The published challenge sets hold what the papers print, and ready files what each must have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from undertow import data
+from undertow.data.challenges.challenge_file import packs
 from undertow.types import ClozeQuery
 
 
@@ -17,32 +18,16 @@ def cloze_query(item: object) -> ClozeQuery:
     return query
 
 
-@pytest.mark.parametrize(
-    ("name", "w_name", "n_values", "texts_per_value"),
-    [
-        ("mgc", "date", 30, 60),
-        ("mgc", "place", 20, 60),
-        ("mgt", "date", 30, 60),
-        ("mgt-icml", "date", 30, 36),
-        ("mgt-icml", "subreddit", 61, 18),
-    ],
-)
-def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> None:
-    items = data.load(name).items([data.load_covariate(w_name)])
-    per_value = Counter(item.factors["w_index"] for item in items)
-    assert sorted(per_value) == list(range(n_values))
-    assert set(per_value.values()) == {texts_per_value}
-    assert len({item.id for item in items}) == len(items)
-    assert len({item.cluster for item in items}) == texts_per_value
-
-
 def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     items = data.load("mgc").items()
     texts = [cloze_query(item).display_text() for item in items]
-    assert len(texts) == len(set(texts)) == 3000
+    assert len(texts) == len(set(texts)) == len({item.id for item in items}) == 3000
+    assert Counter(item.factors["w_name"] for item in items) == {"date": 30 * 60, "place": 20 * 60}
+    assert len({item.cluster for item in items}) == 60
     assert texts[0] == "In 1801, ___ was a child."
-    assert "In Mali, ___ will be an adult." in texts
-    assert "In Democratic Republic of Congo, ___ has become a grown up." in texts
+    assert {"In Mali, ___ will be an adult.", "In Democratic Republic of Congo, ___ has become a grown up."} <= set(
+        texts
+    )
 
 
 def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
@@ -54,7 +39,13 @@ def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     assert (places[0], places[9], places[10], places[19]) == ("Afghanistan", "Saudi Arabia", "Switzerland", "Iceland")
     subreddits = data.load_covariate("subreddit").values
     assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
-    items = data.load("mgt-icml").items([data.load_covariate("subreddit")])
+    for name, w_name, n in (
+        ("mgt", "date", 30 * 60),
+        ("mgt-icml", "date", 30 * 36),
+        ("mgt-icml", "subreddit", 61 * 18),
+    ):
+        items = data.load(name).items([data.load_covariate(w_name)])
+        assert len(items) == len({item.id for item in items}) == n
     assert cloze_query(items[0]).display_text() == "___ was a child. GlobalOffensive."
 
 
@@ -69,3 +60,42 @@ def test_word_lists_are_the_papers() -> None:
     icml = data.load("mgc", words="icml").words
     assert len(icml.forms) == 11 + 12  # `her` answers both `him` and `his`
     assert icml.groups == ("female", "male")
+
+
+@pytest.mark.parametrize("name", packs())
+def test_a_pack_can_find_something_says_its_limits_and_checks_the_reading(name: str) -> None:
+    chosen = data.load(name)
+    items, controls = chosen.items(), chosen.control_items()
+    assert chosen.source
+    assert chosen.limits
+    assert len({item.cluster for item in items}) >= 12
+    assert all(len(covariate.values) >= 12 for covariate in chosen.covariates)
+    per_group = [sum(item.gold == group for item in controls) for group in chosen.words.groups]
+    assert len(set(per_group)) == 1, "a model that always prefers one group must be at chance"
+    assert sum(per_group) >= 12
+    for pair in [[form for group, form in chosen.words.forms if group == one] for one in chosen.words.groups]:
+        assert len(pair) == len(chosen.words.forms) / len(chosen.words.groups), "groups have equally many words"
+
+
+AGREEMENT = {
+    "gender-german": [
+        ("reparierte sie ihren Wagen.", "reparierte er seinen Wagen."), ("wurde sie Ärztin.", "wurde er Arzt."),
+        ("fragten wir die Chefin um Rat.", "fragten wir den Chef um Rat."),
+        ("dankten wir der Ärztin im Krankenhaus.", "dankten wir dem Arzt im Krankenhaus."),
+    ],
+    "gender-spanish": [
+        ("llegó cansada a casa después del trabajo.", "llegó cansado a casa después del trabajo."),
+        ("tenía una compañera nueva en la oficina.", "tenía un compañero nuevo en la oficina."),
+        ("escribimos una carta a la directora del museo.", "escribimos una carta al director del museo."),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AGREEMENT)
+def test_articles_possessives_and_adjectives_agree(name: str) -> None:
+    start = {"gender-german": "Im Jahr 1900 ", "gender-spanish": "En 1900 "}[name]
+    queries = [item.query for item in data.load(name).items() if isinstance(item.query, ClozeQuery)]
+    groups = [{option.group: text for option, text in zip(one.options, one.texts(), strict=True)} for one in queries]
+    texts = [(one["female"], one["male"]) for one in groups]
+    for pair in AGREEMENT[name]:
+        assert (start + pair[0], start + pair[1]) in texts

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import (
     ATTRIBUTE,
@@ -64,45 +65,36 @@ def test_every_question_word_by_word(kind: str) -> None:
             assert asked == texts[kind].replace("Amy", name)
 
 
-@pytest.mark.parametrize(
-    ("granted", "said"),
-    [
-        ("skill Speaking", "the skill of Speaking"),
-        ("skill Speaking, skill Writing, skill Coordination", "the skills of Speaking, Writing and Coordination"),
-        ("knowledge Design, knowledge Fine Arts", "knowledge of Design and Fine Arts"),
-        ("ability Near Vision, skill Speaking", "the skill of Speaking and the ability of Near Vision"),
-        (
-            "skill Speaking, knowledge Design, ability Far Vision, skill Writing",
-            "the skills of Speaking and Writing, knowledge of Design, and the ability of Far Vision",
-        ),
-    ],
-)
-def test_what_is_granted_in_a_sentence(granted: str, said: str) -> None:
+GRANTED = {
+    "skill Speaking": "the skill of Speaking",
+    "skill Speaking, skill Writing, skill Coordination": "the skills of Speaking, Writing and Coordination",
+    "knowledge Design, knowledge Fine Arts": "knowledge of Design and Fine Arts",
+    "ability Near Vision, skill Speaking": "the skill of Speaking and the ability of Near Vision",
+    "skill Speaking, knowledge Design, ability Far Vision, skill Writing": (
+        "the skills of Speaking and Writing, knowledge of Design, and the ability of Far Vision"
+    ),
+}
+
+
+@pytest.mark.parametrize("granted", GRANTED)
+def test_what_is_granted_in_a_sentence(granted: str) -> None:
     attributes = [(name, kind) for kind, _, name in (one.partition(" ") for one in granted.split(", "))]
     context = load_questions().context(HER_FIRST, [("Bob", attributes)])
-    assert context == f"Amy and Bob have applied for the same position. Bob has {said}."
+    assert context == f"Amy and Bob have applied for the same position. Bob has {GRANTED[granted]}."
     both = load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [("Design", "knowledge")])])
     assert both == f"{context} Amy has knowledge of Design."
     assert load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [])]) == context
 
 
-YES_OR_NO = "Yes or No?"
-
-
-@pytest.mark.parametrize(
-    ("kind", "her_first", "him_first"),
-    [
-        *((kind, YES_OR_NO, YES_OR_NO) for kind in ABOUT_ONE),
-        *((kind, "Amy or Bob?", "Bob or Amy?") for kind in (SINGLE, SINGLE_NEGATED)),
-        (MULTIPLE, "Amy, Bob, both or neither?", "Bob, Amy, both or neither?"),
-    ],
-)
-def test_the_prompt_word_by_word(kind: str, her_first: str, him_first: str) -> None:
+def test_the_prompt_word_by_word() -> None:
     shipped = load_questions()
-    for people, choices in ((HER_FIRST, her_first), (HIM_FIRST, him_first)):
-        context = shipped.context(people)
-        found = shipped.prompt(context, "Who, then?", kind, of(people, "Bob" if kind in ABOUT_ONE else ""))
-        assert found == f"{context}\nQuestion: Who, then? {choices}\nAnswer:"
+    choices = dict.fromkeys(ABOUT_ONE, "Yes or No?") | dict.fromkeys((SINGLE, SINGLE_NEGATED), "{0} or {1}?")
+    for kind, asked in (choices | {MULTIPLE: "{0}, {1}, both or neither?"}).items():
+        for people in (HER_FIRST, HIM_FIRST):
+            context = shipped.context(people)
+            found = shipped.prompt(context, "Who, then?", kind, of(people, "Bob" if kind in ABOUT_ONE else ""))
+            named = asked.format(people.first, people.second)
+            assert found == f"{context}\nQuestion: Who, then? {named}\nAnswer:"
 
 
 def every_text(questions: Questions) -> Iterator[str]:
@@ -161,10 +153,7 @@ multiple = "Qui devrait occuper le poste : {job} ?"
 """
 
 
-def write(folder: Path, text: str) -> str:
-    path = folder / "mes questions.toml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="mes questions.toml")
 
 
 def test_questions_in_french(tmp_path: Path) -> None:
@@ -213,12 +202,11 @@ def test_a_text_that_is_missing_or_has_other_holes_is_refused(
 ) -> None:
     (line,) = (line for line in FRENCH.splitlines() if line.startswith(begins))
     key = begins.partition(" =")[0]
-    for instead in ("", f'{key} = "   "', f"{key} = 3"):
-        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, key)
-    for added in ("{person}", "{}", "{", "}", "{ x }", foreign):
-        assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
-    if lacking:
-        assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
+    wrong = [("", key), (f'{key} = "   "', key), (f"{key} = 3", key)]
+    wrong += [(f'{line[:-1]} {added}"', named) for added in ("{person}", "{}", "{", "}", "{ x }", foreign)]
+    wrong += [(line.replace(lacking, "X"), lacking)] if lacking else []
+    for instead, said in wrong:
+        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, said)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +223,6 @@ def test_a_text_that_is_missing_or_has_other_holes_is_refused(
 )  # fmt: skip
 def test_a_file_with_other_tables_keys_or_braces_is_refused(text: str, named: str, tmp_path: Path) -> None:
     assert_text_refused(tmp_path, text, named)
-    path = tmp_path / "none.toml"
-    assert_refused((path,), load_questions, str(path))
-    path.write_bytes(FRENCH.encode("latin-1", errors="replace"))
-    assert_refused((path, "UTF-8"), load_questions, str(path))
+    assert_refused(("none.toml",), load_questions, str(tmp_path / "none.toml"))
+    latin = write(tmp_path, FRENCH.encode("latin-1", errors="replace"))
+    assert_refused((latin, "UTF-8"), load_questions, latin)

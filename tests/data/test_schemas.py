@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 
 import undertow
+from helpers.file_refusal import rows_of
 
 SCHEMAS = Path(undertow.__file__).parent / "data" / "resources" / "schemas"
 PARTICIPANTS = ("the man", "the woman", "someone")
@@ -33,18 +33,9 @@ GENDERED = (
 Row = dict[str, str]
 
 
-def read(path: Path) -> list[Row]:
-    with path.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
 @cache
-def schemas() -> tuple[Row, ...]:
-    return tuple(read(SCHEMAS / "undertow-schemas.tsv"))
-
-
-def occupations() -> list[Row]:
-    return read(SCHEMAS / "occupations.tsv")
+def schemas() -> list[Row]:
+    return rows_of(SCHEMAS / "undertow-schemas.tsv")
 
 
 def words(sentence: str) -> list[str]:
@@ -54,15 +45,10 @@ def words(sentence: str) -> list[str]:
 
 def sentences(row: Row) -> Iterator[str]:
     """Every wording of a schema: participant, pronoun, and either form of a marked verb."""
-    for participant, pronoun, form in product(
-        (*PARTICIPANTS, row["participant"]), PRONOUNS[row["case"]], (r"\1", r"\2")
-    ):
-        text = VERB.sub(form, row["template"])
-        yield (
-            text.replace("{occupation}", row["occupation"])
-            .replace("{participant}", participant)
-            .replace("{blank}", pronoun)
-        )
+    people = (*PARTICIPANTS, row["participant"])
+    for participant, pronoun, form in product(people, PRONOUNS[row["case"]], (r"\1", r"\2")):
+        text = VERB.sub(form, row["template"]).replace("{occupation}", row["occupation"])
+        yield text.replace("{participant}", participant).replace("{blank}", pronoun)
 
 
 def runs(sentence: str) -> set[tuple[str, ...]]:
@@ -71,7 +57,7 @@ def runs(sentence: str) -> set[tuple[str, ...]]:
 
 
 def test_every_occupation_has_one_whole_sentence_for_each_referent() -> None:
-    names = [row["occupation"] for row in occupations()]
+    names = [row["occupation"] for row in rows_of(SCHEMAS / "occupations.tsv")]
     assert len(names) == len(set(names)) == 60
     assert Counter((row["occupation"], row["coreferent"]) for row in schemas()) == Counter(product(names, ("0", "1")))
     assert len({row["template"] for row in schemas()}) == len(schemas()) == 120
@@ -104,15 +90,11 @@ def test_nothing_but_the_participant_and_the_blank_is_gendered() -> None:
 
 
 def test_cases_and_word_order_are_balanced_over_referents() -> None:
-    by_case = Counter((row["coreferent"], row["case"]) for row in schemas())
-    by_order = Counter(
-        (row["coreferent"], row["template"].index("{occupation}") < row["template"].index("{participant}"))
-        for row in schemas()
-    )
     for coreferent in ("0", "1"):
-        assert by_case[coreferent, "nominative"] == 36
-        assert by_case[coreferent, "accusative"] == by_case[coreferent, "possessive"] == 12
-        assert by_order[coreferent, True] == by_order[coreferent, False] == 30
+        some = [row for row in schemas() if row["coreferent"] == coreferent]
+        assert Counter(row["case"] for row in some) == {"nominative": 36, "accusative": 12, "possessive": 12}
+        templates = [row["template"] for row in some]
+        assert sum(one.index("{occupation}") < one.index("{participant}") for one in templates) == 30
 
 
 def test_only_the_end_decides() -> None:
@@ -120,16 +102,14 @@ def test_only_the_end_decides() -> None:
     starts: dict[str, list[str]] = {}
     for row in schemas():
         starts.setdefault(row["occupation"], []).append(row["template"])
-    for first, second in starts.values():
-        shared = 0
-        while first[shared] == second[shared]:
-            shared += 1
-        assert {"{occupation}", "{participant}"} <= set(HOLE.findall(first[:shared])), (first, second)
+    for pair in starts.values():
+        alike = takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))
+        assert {"{occupation}", "{participant}"} <= set(HOLE.findall("".join(one for one, _ in alike))), pair
 
 
 def their_rows(folder: Path) -> list[Row]:
     columns = ("occupation", "participant", "coreferent", "sentence")
-    rows = read(folder / "winogender" / "templates.tsv")
+    rows = rows_of(folder / "winogender" / "templates.tsv")
     return [dict(zip(columns, row.values(), strict=True)) for row in rows]
 
 
@@ -141,14 +121,12 @@ def their_sentences(row: Row) -> Iterator[str]:
         yield re.sub(r"\b(?:the|an?) \$PARTICIPANT", participant, text, flags=re.IGNORECASE).replace(hole, pronoun)
 
 
-def test_no_run_of_words_is_shared_with_a_published_sentence(reference_data: Path) -> None:
-    theirs = {run for row in their_rows(reference_data) for sentence in their_sentences(row) for run in runs(sentence)}
+def test_no_run_of_words_and_no_participant_is_that_of_a_published_sentence(reference_data: Path) -> None:
+    published = their_rows(reference_data)
+    theirs = {run for row in published for sentence in their_sentences(row) for run in runs(sentence)}
     assert ("the", "technician", "told", "the", "customer", "that") in theirs
     assert ("the", "technician", "told", "someone", "that", "he") in theirs
+    participants = {row["occupation"]: row["participant"] for row in published}
     for row in schemas():
         assert not [run for sentence in sentences(row) for run in runs(sentence) & theirs], row["template"]
-
-
-def test_participants_are_not_the_published_ones(reference_data: Path) -> None:
-    theirs = {row["occupation"]: row["participant"] for row in their_rows(reference_data)}
-    assert all(row["participant"] != f"the {theirs[row['occupation']]}" for row in schemas())
+        assert row["participant"] != f"the {participants[row['occupation']]}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import names
 from undertow.data.sentences.sentence_set import RESERVED_COLUMNS, group_blank, pronoun_blank
@@ -15,17 +16,14 @@ from undertow.types import ClozeQuery, Factor, Item
 SEASONS = data.Covariate("season", ("spring", "fall"))
 TOWNS = data.Covariate("town", ("Rome",))
 TEXTS = ("___ left early.", "The woman lost ___ coat.")
+LEFT = pronoun_blank("{blank} left early.", "nominative")
+COAT = pronoun_blank("The woman lost {blank} coat.", "possessive")
 PAIR = data.SentenceSet(
-    name="pair",
-    title="Two sentences",
-    source="this test",
-    words={"female": ("she", "her"), "male": ("he", "his"), "neutral": ("they", "their")},
-    sentences=(
-        data.Sentence("left", pronoun_blank("{blank} left early.", "nominative"), {"depth": 2}, "walks"),
-        data.Sentence(
-            "coat", pronoun_blank("The woman lost {blank} coat.", "possessive"), {"depth": 3}, "coats", "female"
-        ),
-    ),
+    "pair",
+    "Two sentences",
+    "this test",
+    {"female": ("she", "her"), "male": ("he", "his"), "neutral": ("they", "their")},
+    (data.Sentence("left", LEFT, {"depth": 2}, "walks"), data.Sentence("coat", COAT, {"depth": 3}, "coats", "female")),
 )
 
 OWN = """
@@ -46,10 +44,7 @@ male = ["he"]
 """
 
 
-def write(folder: Path, text: str) -> str:
-    path = folder / "own.toml"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+write = partial(written, name="own.toml")
 
 
 def shown(item: Item) -> str:
@@ -77,17 +72,11 @@ def test_w_lists_that_results_could_not_tell_apart_are_refused(named: str) -> No
 
 def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None]) -> data.SentenceSet:
     """A set with such word groups, its sentences with such factors and such gold."""
-    query = group_blank("It is {blank}.", [(group, f"a {group}") for group in words])
-    return data.SentenceSet(
-        name="made",
-        title="",
-        source="",
-        words={group: (f"a {group}",) for group in words},
-        sentences=tuple(
-            data.Sentence(f"number {number}", query, factors, "", gold)
-            for number, (factors, gold) in enumerate(sentences, 1)
-        ),
-    )
+    forms = {group: (f"a {group}",) for group in words}
+    query = group_blank("It is {blank}.", [(group, form) for group, (form,) in forms.items()])
+    numbered = enumerate(sentences, 1)
+    asked = [data.Sentence(f"number {number}", query, factors, "", gold) for number, (factors, gold) in numbered]
+    return data.SentenceSet("made", "", "", forms, tuple(asked))
 
 
 def test_a_word_group_called_like_a_column_or_a_factor_of_any_sentence_is_refused() -> None:
@@ -97,20 +86,17 @@ def test_a_word_group_called_like_a_column_or_a_factor_of_any_sentence_is_refuse
     assert made(("mood", "other"), ({"moods": "calm"}, None)).groups == ("mood", "other")
 
 
-@pytest.mark.parametrize(
-    ("factors", "gold"),
-    [
-        *(({"well_specified": level}, None) for level in ("yes", 1)),
-        *(({"coreferent": level}, None) for level in (2, "1")),
-        *(({"percent_female": level}, None) for level in ("12", 100.5, -1, float("nan"), True)),
-        ({}, "c"),
-    ],
-)
-def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
-    factors: dict[str, Factor], gold: str | None
-) -> None:
-    first = dict.fromkeys(set(factors) & {"well_specified"}, True)
-    assert_refused(("made, number 2", *(factors or ["gold"])), made, ("a", "b"), (first, None), (factors, gold))
+def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect() -> None:
+    odd: dict[str, tuple[Factor, ...]] = {
+        "well_specified": ("yes", 1),
+        "coreferent": (2, "1"),
+        "percent_female": ("12", 100.5, -1, float("nan"), True),
+    }
+    for name, levels in odd.items():
+        first: dict[str, Factor] = {"well_specified": True} if name == "well_specified" else {}
+        for level in levels:
+            assert_refused(("made, number 2", name), made, ("a", "b"), (first, None), ({name: level}, None))
+    assert_refused(("made, number 2", "gold"), made, ("a", "b"), ({}, None), ({}, "c"))
     assert_refused(("made",), made, ("a", "b"), ({"well_specified": True}, "a"), ({}, None))
 
 
@@ -133,28 +119,22 @@ def test_where_a_value_goes(template: str, expected: str) -> None:
     assert injected.display_text() == expected.replace("fall", "{text}")
 
 
-@pytest.mark.parametrize(
-    ("template", "named"),
-    [
+def test_an_injection_without_one_place_for_w_is_refused() -> None:
+    for template, named in (
         ("", "{w}"), ("In 1901: ", "{w}"), ("{text} It was so.", "{w}"), ("{{w}}: ", "{w}"), ("In {year}: ", "{year}"),
         ("In {w}, {blank}", "{blank}"), ("{text} {w} {text}", "{text}"), ("In {w: ", "{{"), ("In {w.x}: ", "placeholder"),
         ("In {}: ", "placeholder"), ("In {w!r}: ", "placeholder"),
-    ],
-)  # fmt: skip
-def test_an_injection_without_one_place_for_w_is_refused(template: str, named: str) -> None:
-    assert_refused((repr(template), named), data.Injection.parse, template)
+    ):  # fmt: skip
+        assert_refused((repr(template), named), data.Injection.parse, template)
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
+def test_a_sentence_with_other_holes_is_refused() -> None:
+    for text, named in (
         ("She left.", "{blank}"), ("{{blank}} left.", "{blank}"), ("The cook {verb:was|were} late.", "{blank}"),
         ("{blank} met {w}.", "{w}"), ("{blank} {verb:was}.", "placeholder"), ("{blank} {verb:was|were|be}.", "placeholder"),
         ("{blank left.", "{{"),
-    ],
-)  # fmt: skip
-def test_a_sentence_with_other_holes_is_refused(text: str, named: str) -> None:
-    assert_refused((named,), pronoun_blank, text, "nominative")
+    ):  # fmt: skip
+        assert_refused((named,), pronoun_blank, text, "nominative")
 
 
 def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> None:
@@ -182,16 +162,11 @@ def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: 
         assert_refused(("{w}", "--inject"), data.load_sentences, name)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused() -> None:
+    for arguments, named in (
         (("winogendre",), ("'winogendre'", "did you mean 'winogender'", *names())),
         (("absent.toml",), ("'absent.toml'",)),
         (("simplified", "folder"), ("'simplified'", "--data-dir")),
         (("simplified", "", "a: x; b: y"), ("'simplified'", "--options")),
-    ],
-)
-def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused(
-    arguments: tuple[str, ...], named: tuple[str, ...]
-) -> None:
-    assert_refused(named, data.load_sentences, *arguments)
+    ):
+        assert_refused(named, data.load_sentences, *arguments)

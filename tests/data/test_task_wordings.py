@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow.data.documents.task_wordings import (
     CLASSES,
     MAX_VARIANTS,
@@ -82,9 +82,7 @@ def of_kind(found: Sequence[Wording], kind: str) -> list[Wording]:
 
 
 def own(folder: Path, text: str) -> Path:
-    path = folder / "mine.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return Path(written(folder, text, "mine.toml"))
 
 
 def is_full_factorial(found: Sequence[Wording]) -> bool:
@@ -107,34 +105,36 @@ def test_each_class_has_as_many_variants_as_the_paper_counts(task: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_variants_read_as_the_tables_have_them(task: str) -> None:
     found = {wording.text: wording for wording in wordings(task)}
-    for kind, text, written in READ[task]:
-        slots = dict(slot.split("=") for slot in written.split("; ") if slot)
+    for kind, text, levels in READ[task]:
+        slots = dict(slot.split("=") for slot in levels.split("; ") if slot)
         assert found[text] == Wording(task, kind, text, slots)
     assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
     assert found[""] == Wording(task, "null", "", {})
 
 
-def test_own_classes_come_behind_the_papers(tmp_path: Path) -> None:
-    path = own(
-        tmp_path,
-        """
+OWN = r"""
 [bias-identification.instruction]
-text = "Name the {noun} in the text {where}, as {{one}} word: {noun}\\nAnswer:"
+text = "Name the {noun} in the text {where}, as {{one}} word: {noun}\nAnswer:"
 [bias-identification.instruction.slots]
 noun = ["bias", "Vorurteil"]
 where = { near = "just above", "(none)" = "" }
 [bias-extraction.plain]
 text = "Which words?"
-""",
-    )
+[bias-rephrasing.short]
+texts = ["Any {noun} of {whom}?\nAnswer:\n", "\nWhose {noun}, {whom}'s?"]
+slots = { whom = ["women", "men"], noun = ["bias", "scorn"] }
+"""
+
+
+def test_own_classes_come_behind_the_papers_and_several_texts_are_told_apart_by_a_slot(tmp_path: Path) -> None:
+    path = own(tmp_path, OWN)
     found = wordings(IDENTIFICATION, path)
     assert found[:109] == wordings(IDENTIFICATION)
     mine = found[109:]
     assert [w.text for w in mine] == [
-        "Name the bias in the text just above, as {one} word: bias\nAnswer:",
-        "Name the bias in the text , as {one} word: bias\nAnswer:",
-        "Name the Vorurteil in the text just above, as {one} word: Vorurteil\nAnswer:",
-        "Name the Vorurteil in the text , as {one} word: Vorurteil\nAnswer:",
+        f"Name the {noun} in the text {where}, as {{one}} word: {noun}\nAnswer:"
+        for noun in ("bias", "Vorurteil")
+        for where in ("just above", "")
     ]
     assert {w.kind for w in mine} == {"instruction"}
     assert mine[1].slots == {"noun": "bias", "where": "(none)"}
@@ -142,25 +142,13 @@ text = "Which words?"
     assert wordings(EXTRACTION, path)[-1] == Wording(EXTRACTION, "plain", "Which words?", {})
     assert wordings(DIAGNOSIS, path) == wordings(DIAGNOSIS)
     assert describe(IDENTIFICATION, path)[-1]["number"] == "4"
-
-
-def test_several_texts_are_told_apart_by_a_slot(tmp_path: Path) -> None:
-    path = own(
-        tmp_path,
-        """
-[bias-diagnosis.short]
-texts = ["Any {noun} of {whom}?\\nAnswer:\\n", "\\nWhose {noun}, {whom}'s?"]
-slots = { whom = ["women", "men"], noun = ["bias", "scorn"] }
-""",
-    )
-    mine = of_kind(wordings(DIAGNOSIS, path), "short")
-    assert len(mine) == 8
-    assert is_full_factorial(mine)
-    assert mine[0] == Wording(
-        DIAGNOSIS, "short", "Any bias of women?\nAnswer:", {"text": "1", "noun": "bias", "whom": "women"}
-    )
-    assert mine[-1].text == "Whose scorn, men's?"
-    assert mine[-1].slots == {"text": "2", "noun": "scorn", "whom": "men"}
+    several = of_kind(wordings(REPHRASING, path), "short")
+    assert len(several) == 8
+    assert is_full_factorial(several)
+    slots = {"text": "1", "noun": "bias", "whom": "women"}
+    assert several[0] == Wording(REPHRASING, "short", "Any bias of women?\nAnswer:", slots)
+    assert several[-1].text == "Whose scorn, men's?"
+    assert several[-1].slots == {"text": "2", "noun": "scorn", "whom": "men"}
 
 
 CLASS = "[bias-diagnosis.mine]\n"
@@ -200,9 +188,9 @@ def spread(taken: Sequence[Wording], among: Sequence[Wording]) -> int:
     """How far apart the counts of two levels of one slot are, at most."""
     most = 0
     for slot in among[0].slots:
-        counts = Counter({wording.slots[slot]: 0 for wording in among})
-        counts.update(wording.slots[slot] for wording in taken)
-        most = max(most, max(counts.values()) - min(counts.values()))
+        counts = Counter(wording.slots[slot] for wording in taken)
+        n_of_levels = [counts[level] for level in {wording.slots[slot] for wording in among}]
+        most = max(most, max(n_of_levels) - min(n_of_levels))
     return most
 
 

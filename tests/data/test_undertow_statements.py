@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import undertow
+from helpers.file_refusal import rows_of
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
 
 TABLE = Path(undertow.__file__).parent / "data" / "resources" / "sets" / "undertow-statements.tsv"
@@ -25,17 +25,12 @@ Row = dict[str, str]
 
 
 @cache
-def rows() -> tuple[Row, ...]:
-    with TABLE.open(encoding="utf-8", newline="") as lines:
-        return tuple(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+def rows() -> list[Row]:
+    return rows_of(TABLE)
 
 
-def biased() -> list[Row]:
-    return [row for row in rows() if row["biased"] == "yes"]
-
-
-def neutral() -> list[Row]:
-    return [row for row in rows() if row["biased"] == "no"]
+def biased(said: str = "yes") -> list[Row]:
+    return [row for row in rows() if row["biased"] == said]
 
 
 def words(text: str) -> list[str]:
@@ -48,15 +43,15 @@ def rephrased(row: Row) -> str:
 
 
 def test_counts_and_ids() -> None:
-    category = {dimension: name for name, members in CATEGORIES.items() for dimension in members}
-    expected = Counter(
-        {("evaluation", dimension): 6 for dimension in DIMENSIONS}
-        | {("train", dimension): TRAINED[category[dimension]] for dimension in DIMENSIONS}
-    )
-    assert Counter((row["split"], row["dimension"]) for row in biased()) == expected
-    assert Counter(row["split"] for row in neutral()) == {"evaluation": 66, "train": 45}
-    assert len(biased()) == len(neutral()) == 111
-    assert {(row["dimension"], row["span"], row["rephrasing"]) for row in neutral()} == {("", "", "")}
+    neutral = biased("no")
+    of_dimensions = Counter((row["split"], row["dimension"]) for row in biased())
+    for category, members in CATEGORIES.items():
+        for dimension in members:
+            assert (of_dimensions["evaluation", dimension], of_dimensions["train", dimension]) == (6, TRAINED[category])
+    assert {dimension for _, dimension in of_dimensions} == {*DIMENSIONS}
+    assert Counter(row["split"] for row in neutral) == {"evaluation": 66, "train": 45}
+    assert len(biased()) == len(neutral) == 111
+    assert {(row["dimension"], row["span"], row["rephrasing"]) for row in neutral} == {("", "", "")}
     numbers: Counter[str] = Counter()
     for row in rows():
         stem = ("train-" if row["split"] == "train" else "") + (row["dimension"] or "neutral").replace(" ", "-")
@@ -83,7 +78,7 @@ def test_a_text_is_one_or_two_sentences_and_no_other_row_s_and_length_says_nothi
         assert SENTENCES.fullmatch(row["text"]), row["id"]
     texts = [rephrased(row) for row in biased()] + [row["text"] for row in rows()]
     assert len(set(texts)) == len(texts)
-    lengths = [np.mean([len(words(row["text"])) for row in kind]) for kind in (biased(), neutral())]
+    lengths = [np.mean([len(words(row["text"])) for row in biased(said)]) for said in ("yes", "no")]
     assert abs(lengths[0] - lengths[1]) < 2.5
     seen: dict[tuple[str, ...], str] = {}
     for row in rows():

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import Words, cloze_query, parse_options, read_sentences
-from undertow.data.sentences.schemas import own_shares
 
 PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
 WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]
@@ -26,9 +25,7 @@ king,"The king said MASK left.",sun,yes
 
 
 def read(folder: Path, text: str, name: str = "own.csv", options: Words = ()) -> data.SentenceSet:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return read_sentences(path, options)
+    return read_sentences(Path(written(folder, text, name)), options)
 
 
 def one_row(folder: Path, columns: str, cells: str, options: Words = ()) -> data.Sentence:
@@ -44,11 +41,11 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     assert chosen.words == words
     walk, king = chosen.sentences
     assert (walk.id, walk.cluster, walk.gold, walk.query.display_text()) == ("walk", "walk", None, "Later, ___ left.")
-    assert walk.factors == {"weather": "rain", "well_specified": False}
-    assert king.factors == {"weather": "sun", "well_specified": True}
-    options = "warm: hot; cold: icy"
-    own = data.load_sentences(str(tmp_path / "own.csv"), options=options)
-    assert own == read_sentences(tmp_path / "own.csv", parse_options(options))
+    assert [one.factors for one in (walk, king)] == [
+        {"weather": "rain", "well_specified": False}, {"weather": "sun", "well_specified": True},
+    ]  # fmt: skip
+    options, path = "warm: hot; cold: icy", tmp_path / "own.csv"
+    assert data.load_sentences(str(path), options=options) == read_sentences(path, parse_options(options))
     (item,) = data.SentenceSet("own", "", "", {}, (walk,)).plain()
     assert item.factors.items() >= {"sentence": "walk", "weather": "rain"}.items()
 
@@ -110,26 +107,6 @@ def test_whose_errors_go_together(columns: str, cells: str, cluster: str, tmp_pa
     sentence = one_row(tmp_path, columns, cells)
     assert sentence.cluster == cluster
     assert "cluster" not in sentence.factors
-
-
-def test_ids_of_the_published_form_say_what_the_sentence_is(tmp_path: Path) -> None:
-    text = (
-        "sentid\tsentence\nnurse_female_0\tThe female nurse said MASK won.\n"
-        "roofer_unspecified_0\tThe roofer met MASK.\n"
-    )
-    chosen = read(tmp_path, text, "any.tsv")
-    assert (chosen.name, chosen.source) == ("simplified", "any.tsv")
-    nurse, roofer = chosen.sentences
-    assert (nurse.id, nurse.cluster, nurse.gold) == ("nurse_female_0", "nurse", "female")
-    assert nurse.factors == {
-        "occupation": "nurse",
-        "participant": "female",
-        "participant_class": "female",
-        "coreferent": 0,
-        "percent_female": own_shares()["nurse"],
-        "well_specified": True,
-    }
-    assert (roofer.cluster, roofer.gold, roofer.factors["well_specified"]) == ("roofer", None, False)
 
 
 def given_out() -> Iterator[str]:
@@ -197,12 +174,11 @@ def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, opt
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("female: she, her; male: he, him", [("female", "she"), ("female", "her"), ("male", "he"), ("male", "him")]),
-        ("yes:is;no:is not", [("yes", "is"), ("no", "is not")]),
-        (" warm : hot ,, mild ; cold: icy ; ", [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]),
-        ("early: 5:00; late: 9:00", [("early", "5:00"), ("late", "9:00")]),
-        ("xe: xe; 他: 他", [("xe", "xe"), ("他", "他")]),
+        ("female: she, her; male: he, him", {"female": ["she", "her"], "male": ["he", "him"]}),
+        ("yes:is;no:is not", {"yes": ["is"], "no": ["is not"]}),
+        (" warm : hot ,, mild ; cold: icy ; ", {"warm": ["hot", "mild"], "cold": ["icy"]}),
+        ("early: 5:00; 他: 他", {"early": ["5:00"], "他": ["他"]}),
     ],
 )
-def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -> None:
-    assert parse_options(text) == expected
+def test_word_groups_from_one_line(text: str, expected: dict[str, list[str]]) -> None:
+    assert parse_options(text) == [(group, word) for group, words in expected.items() for word in words]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,13 +44,6 @@ def write(folder: Path, templates: str = OWN_TEMPLATES, statistics: str = OWN_ST
     return str(folder)
 
 
-def rows(folder: Path) -> list[tuple[str, str, str, str]]:
-    """Occupation, participant, answer and sentence of each published row."""
-    lines = (folder / TEMPLATES).read_text(encoding="utf-8").splitlines()[1:]
-    cells = [line.split("\t") for line in lines]
-    return [(occupation, participant, answer, sentence) for occupation, participant, answer, sentence in cells]
-
-
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Where the files are fetched from: a server of the test's own, empty at first."""
@@ -66,21 +60,22 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return files
 
 
+SHOWN = {
+    "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
+    "roofer/someone/1": "Someone lent the roofer a rake because ___ owned {three}.",
+    "sailor/someone/0": "The sailor met someone on deck and lost ___ cap.",
+    "sailor/someone/1": "Someone saw the sailor wave, which cheered ___ up.",
+    "sailor/other/1": "An angler saw the sailor wave, which cheered ___ up.",
+    **{f"sailor/{sex}/1": f"A {sex} saw the sailor wave, which cheered ___ up." for sex in ("man", "woman")},
+    **{f"sailor/{name}/0": f"The sailor met a {who} on deck and lost ___ cap."
+       for name, who in (("man", "man"), ("woman", "woman"), ("other", "angler"))},
+}  # fmt: skip
+
+
 def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> None:
     sentences = data.load_sentences("winogender", write(tmp_path)).sentences
     assert len(sentences) == 16
-    assert {sentence.id: sentence.query.display_text() for sentence in sentences}.items() >= {
-        "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
-        "roofer/someone/1": "Someone lent the roofer a rake because ___ owned {three}.",
-        "sailor/man/0": "The sailor met a man on deck and lost ___ cap.",
-        "sailor/woman/0": "The sailor met a woman on deck and lost ___ cap.",
-        "sailor/someone/0": "The sailor met someone on deck and lost ___ cap.",
-        "sailor/other/0": "The sailor met a angler on deck and lost ___ cap.",
-        "sailor/man/1": "A man saw the sailor wave, which cheered ___ up.",
-        "sailor/woman/1": "A woman saw the sailor wave, which cheered ___ up.",
-        "sailor/someone/1": "Someone saw the sailor wave, which cheered ___ up.",
-        "sailor/other/1": "An angler saw the sailor wave, which cheered ___ up.",
-    }.items()
+    assert {sentence.id: sentence.query.display_text() for sentence in sentences}.items() >= SHOWN.items()
 
 
 @pytest.mark.parametrize(
@@ -141,37 +136,29 @@ def test_a_file_with_another_hash_is_refused_and_not_kept(
     assert sorted(kept(cache).values()) == sorted(published.values())
 
 
-def test_the_published_files_are_those_whose_hashes_are_known(reference_data: Path, site: Site, cache: Path) -> None:
+def test_the_published_files_have_the_known_hashes_and_their_design(
+    reference_data: Path, site: Site, cache: Path
+) -> None:
     folder = reference_data / "winogender"
     site.files = {name: (folder / name).read_bytes() for name in (TEMPLATES, STATISTICS)}
     fetched = data.load_sentences("winogender")
     assert fetched == data.load_sentences("winogender", str(folder))
-    assert (len(fetched.sentences), fetched.notes) == (480, ())
     assert site.asked == [TEMPLATES, STATISTICS]
     assert sorted(kept(cache).values()) == sorted(site.files.values())
+    sentences, occupations = fetched.sentences, set(own_shares())
+    assert (len({sentence.id for sentence in sentences}), len(sentences), fetched.notes) == (480, 480, ())
 
+    def counts(*names: str) -> Counter[Any]:
+        return Counter(tuple(sentence.factors[name] for name in names) for sentence in sentences)
 
-def test_the_published_design(reference_data: Path) -> None:
-    sentences = data.load_sentences("winogender", str(reference_data / "winogender")).sentences
-    assert len({sentence.id for sentence in sentences}) == len(sentences) == 480
-    occupations = set(own_shares())
-    cells = Counter(
-        tuple(sentence.factors[name] for name in ("occupation", "participant_class", "coreferent"))
-        for sentence in sentences
-    )
     assert len(occupations) == 60
-    assert cells == Counter(product(occupations, CLASSES, (0, 1)))
-    assert Counter(sentence.factors["pronoun_case"] for sentence in sentences) == {
-        "nominative": 4 * 89,
-        "possessive": 4 * 27,
-        "accusative": 4 * 4,
-    }
+    cells = product(occupations, CLASSES, (0, 1))
+    assert counts("occupation", "participant_class", "coreferent") == Counter(cells)
+    assert counts("pronoun_case") == {("nominative",): 4 * 89, ("possessive",): 4 * 27, ("accusative",): 4 * 4}
     assert Counter(sentence.cluster for sentence in sentences) == dict.fromkeys(occupations, 8)
-    assert Counter(
-        (sentence.factors["participant_class"], sentence.factors["coreferent"], sentence.gold)
-        for sentence in sentences
-        if sentence.factors["well_specified"]
-    ) == {("man", 1, "male"): 60, ("woman", 1, "female"): 60}
-    assert Counter(sentence.gold for sentence in sentences) == {None: 360, "male": 60, "female": 60}
+    for sentence in sentences:
+        sex = {"man": "male", "woman": "female"}.get(str(sentence.factors["participant_class"]))
+        assert sentence.gold == (sex if sentence.factors["coreferent"] else None)
+        assert sentence.factors["well_specified"] is (sentence.gold is not None)
+        assert sentence.factors["percent_female"] == own_shares()[sentence.cluster]
     assert (own_shares()["technician"], own_shares()["accountant"]) == (40.34, 59.7)
-    assert {sentence.cluster: sentence.factors["percent_female"] for sentence in sentences} == own_shares()

@@ -7,6 +7,7 @@ that is thrown away. Knows HTTP as far as a request goes; knows nothing about wh
 from __future__ import annotations
 
 import gzip
+import math
 import shutil
 import socket
 import ssl
@@ -20,6 +21,7 @@ from email.utils import formatdate
 from functools import cache
 from pathlib import Path
 from time import time
+from typing import Any
 
 import pytest
 
@@ -177,6 +179,15 @@ def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     return context, certificate
+
+
+def completion(probs: Mapping[str, float], model: str = "some-model") -> dict[str, Any]:
+    """What a server of completions replies that shows these probabilities of its one token, of which it says the first."""
+    top = {token: math.log(prob) for token, prob in probs.items()}
+    said = next(iter(top))
+    logprobs = {"tokens": [said], "token_logprobs": [top[said]], "top_logprobs": [top], "text_offset": [0]}
+    choice = {"text": said, "index": 0, "logprobs": logprobs, "finish_reason": "length"}
+    return {"model": model, "choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 
 
 # What may happen to a response on its way, by name. Each is given the wire and the right body.

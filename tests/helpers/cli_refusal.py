@@ -1,4 +1,4 @@
-"""What every refusal of the command line looks like: one clear sentence, a non-zero exit, nothing else."""
+"""What every refusal of the command line looks like: one clear sentence, a non-zero exit, nothing else; and what goes well."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command prints that goes well and complains of nothing."""
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout

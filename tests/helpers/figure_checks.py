@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -13,6 +14,28 @@ from undertow.report.style import lettering
 
 def words(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def only_axes(figure: Figure) -> Any:
+    """The figure's only axes, untyped: tests look into what it drew."""
+    (axes,) = figure.axes
+    return axes
+
+
+def panels_of(figure: Figure) -> list[Any]:
+    """All axes, untyped."""
+    return list(figure.axes)
+
+
+def marks_of(axes: Any) -> list[Any]:
+    """What is drawn as marks without a line, in the order drawn."""
+    return [line for line in axes.lines if line.get_linestyle() == "None"]
+
+
+def upright_bars(axes: Any) -> list[tuple[float, float, float]]:
+    """Place, lower and upper end of each bar without marks, in the order drawn; leaders and the line at 0 are none."""
+    bars = [line for line in axes.lines if line.get_marker() == "None" and line.get_transform() == axes.transData]
+    return [(float(bar.get_xdata()[0]), float(bar.get_ydata()[0]), float(bar.get_ydata()[1])) for bar in bars]
 
 
 def assert_readable(figure: Figure) -> None:

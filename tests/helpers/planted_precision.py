@@ -7,7 +7,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pytest
+
+from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import CostEstimate, ModelHandle, ModelRequest, RequestFailedError, UnsupportedQueryError
 from undertow.models.families import toy
@@ -119,3 +123,24 @@ def unit(text: str) -> float:
 def nothing(query: Query, answer: Answer) -> Answer:
     """No error at all."""
     return answer
+
+
+Plant = Callable[..., Planted]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes a model with an error, which is then found by its name."""
+    known: dict[str, Planted] = {}
+    before = models.resolve
+    monkeypatch.setattr(
+        models,
+        "resolve",
+        lambda request: known[request.name].resolve(request) if request.name in known else before(request),
+    )
+
+    def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
+        known[name] = Planted(err, **parts)
+        return known[name]
+
+    return add

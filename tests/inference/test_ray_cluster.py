@@ -18,7 +18,7 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.file_refusal import assert_refused
-from undertow.inference import engines, ray_connection, ray_engine
+from undertow.inference import ray_connection, ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import RunnerResult, run_queries
@@ -49,19 +49,6 @@ def own_cluster() -> Iterator[None]:
     assert os.environ.get("OMP_NUM_THREADS") == before
 
 
-@pytest.fixture
-def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
-    """Those that audits have made in this test."""
-    made: list[Cluster] = []
-
-    def make(*given: Any, **named: Any) -> Cluster:
-        made.append(Cluster(*given, **named))
-        return made[-1]
-
-    monkeypatch.setattr(engines, "Cluster", make)
-    return made
-
-
 # Whole runs.
 
 
@@ -69,7 +56,7 @@ def results(folder: Path) -> bytes:
     return (folder / "results.json").read_bytes()
 
 
-def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]) -> None:
+def test_what_is_stored_needs_no_cluster(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"w": "date", "limit": 90}
     undertow.audit(PROBE, "toy", out=tmp_path / "alone", **asked)
     run = undertow.audit(PROBE, "toy", out=tmp_path / "shared", engine="ray", ray_address="10.0.0.1:6379", **asked)
@@ -80,6 +67,10 @@ def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]
 # Models that misbehave in their workers. They are made in functions, so that Ray sends them as they are.
 
 PROMPTS = [GenerateQuery(f"{number}: who?", (Option("female", ("she",)),)) for number in range(24)]
+
+
+def opened(folder: Path) -> int:
+    return len(list(folder.glob("opened by *")))
 
 
 def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
@@ -107,10 +98,6 @@ def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
 def asked_of(find: Any, cluster: Cluster, folder: Path, queries: Sequence[Query] = PROMPTS) -> RunnerResult:
     with AnswerCache(folder / "answers.sqlite") as store:
         return run_queries(find(), queries, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
-
-
-def opened(folder: Path) -> int:
-    return len(list(folder.glob("opened by *")))
 
 
 def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
@@ -146,10 +133,9 @@ def test_a_query_that_kills_every_worker_ends_the_run_and_what_was_answered_is_s
             os.kill(os.getpid(), signal.SIGKILL)
         return -1.0 - number
 
+    words = ("lost 3 times", "run the same command again")
     with Cluster(n_workers=1) as cluster:
-        assert_refused(
-            ("lost 3 times", "run the same command again"), asked_of, made(tmp_path, says), cluster, tmp_path
-        )
+        assert_refused(words, asked_of, made(tmp_path, says), cluster, tmp_path)
     assert 1 <= opened(tmp_path) <= ray_engine.MAX_LOSSES  # a busy machine may lose a worker before it opens
     with AnswerCache(tmp_path / "answers.sqlite") as store:
         assert sum(shelf.n_answers for shelf in store.summary()) == 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,31 +17,21 @@ from helpers.file_refusal import assert_refused
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference import ray_connection, ray_engine
-from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import RAY, EngineChoice
 from undertow.inference.ray_connection import check_address
 from undertow.inference.ray_engine import Allocation, Cluster, ModelSource, Round, Worker, shares
-from undertow.inference.runner import local_engine, run_queries
-from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit
-from undertow.models.base import IN_MEMORY, BatchLimits, ModelHandle, ModelRequest, TokenBatch
+from undertow.inference.runner import local_engine
+from undertow.inference.work_units import AnswerBatch, QueryRunner, WorkUnit
+from undertow.models import resolve
+from undertow.models.base import IN_MEMORY, BatchLimits, ModelRequest, TokenBatch
 from undertow.models.families import toy
-from undertow.types import EXACT, GENERATION, Answer, Floats, GenerateQuery, ModelIdentity, Option, Query, query_digest
+from undertow.types import EXACT, Answer, Floats, ModelIdentity, Query, query_digest
 
-SHE = (Option("female", ("she",)),)
-
-
-def toy_found() -> ModelHandle:
-    found = toy.resolve(ModelRequest("toy"))
-    assert found is not None
-    return found
-
-
-def by_digest(queries: Sequence[Query]) -> dict[str, Query]:
-    return {query_digest(query): query for query in queries}
+TOY = resolve(ModelRequest("toy"))
 
 
 def sentences(n_items: int = 600) -> dict[str, Query]:
-    return by_digest([item.query for item in about_dates()[:n_items]])
+    return {query_digest(item.query): item.query for item in about_dates()[:n_items]}
 
 
 @cache
@@ -54,7 +44,7 @@ def about_dates() -> Sequence[Any]:
 
 def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
     distinct = sentences()
-    planner, other = (QueryRunner(toy_found().open(), distinct, EXACT) for _ in range(2))
+    planner, other = (QueryRunner(TOY.open(), distinct, EXACT) for _ in range(2))
     portions = [portion for portion in planner.work_units(frozenset()) if isinstance(portion, WorkUnit)]
     assert len(portions) > 4
     assert [portion.n_tokens for portion in portions] == sorted((one.n_tokens for one in portions), reverse=True)
@@ -70,18 +60,24 @@ def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
 def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In models that must be read without trees."""
     shapes: list[tuple[int, ...]] = []
 
     def noted(model: toy.ToyModel, batch: TokenBatch) -> Floats:
         shapes.append(batch.tokens.shape)
         return read(model, batch)
 
+    def plain(budget_tokens: int) -> QueryRunner:
+        model: Any = TOY.open()
+        model.limits = BatchLimits(budget_tokens, 0)
+        return QueryRunner(model, distinct, EXACT)
+
     read = toy.ToyModel.read_batch
     monkeypatch.setattr(toy.ToyModel, "read_batch", noted)
     distinct, seen = sentences(300), []
     for budget in (200, 400, 4000):
-        reader = QueryRunner(plain_toy(budget), distinct, EXACT)
-        for portion in QueryRunner(plain_toy(400), distinct, EXACT).work_units(frozenset()):
+        reader = plain(budget)
+        for portion in plain(400).work_units(frozenset()):
             assert isinstance(portion, WorkUnit)
             assert portion.budget_tokens == 400
             list(reader.answers(portion))
@@ -91,93 +87,12 @@ def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_i
     assert len(set(seen)) == 1
 
 
-def plain_toy(budget_tokens: int) -> Any:
-    """One that must be read without trees."""
-    model: Any = toy_found().open()
-    model.limits = BatchLimits(budget_tokens, 0)
-    return model
-
-
-class Remembering:
-    """Answers a prompt by its number and by how many it was asked since it was last told to forget."""
-
-    identity = ModelIdentity("remembering", "tests", "the tests", "1", "float32", "prompt")
-    notes: tuple[str, ...] = ()
-
-    def __init__(self) -> None:
-        self.n_asked = 0
-
-    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
-        places = list(range(len(queries)))
-        packs = [places[start : start + 2] for start in range(0, len(places), 2)]
-        yield from (packs[start : start + 3] for start in range(0, len(packs), 3))
-
-    def reset_cache(self) -> None:
-        self.n_asked = 0
-
-    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
-        for place, query in enumerate(queries):
-            assert isinstance(query, GenerateQuery)
-            self.n_asked += 1
-            yield {place: Answer((-float(query.prompt.partition(":")[0]) - self.n_asked / 100,), 0.5)}
-
-
-def test_what_a_pack_leaves_to_the_next_is_the_same_in_every_order_and_after_a_stop(tmp_path: Path) -> None:
-    queries = [GenerateQuery(f"{number}: who?", SHE) for number in range(20)]
-    found = ModelHandle(Remembering.identity, Remembering, {GENERATION: (EXACT,)})
-
-    def stop(done: int, total: int) -> None:
-        if done == 9:
-            raise KeyboardInterrupt
-
-    def asked(place: str, progress: Any = lambda done, total: None) -> tuple[Answer, ...]:
-        with AnswerCache(tmp_path / place) as store:
-            return run_queries(found, queries, store, EXACT, progress).scores.answers
-
-    whole = asked("whole")
-    assert len({round(answer.logprobs_nats[0] % 1, 2) for answer in whole}) == 6
-    with pytest.raises(KeyboardInterrupt):
-        asked("cut", stop)
-    assert asked("cut") == whole
-    distinct = by_digest(queries)
-    portions = list(QueryRunner(Remembering(), distinct, EXACT).work_units(frozenset()))
-    assert len(portions) == 4
-    asker, answers = QueryRunner(Remembering(), distinct, EXACT), dict[str, Answer]()
-    for portion in reversed(portions):
-        assert isinstance(portion, WorkUnit)
-        for said in asker.answers(portion):
-            answers |= said.answers
-    assert tuple(answers[digest] for digest in distinct) == whole
-
-
-def test_an_engine_of_ones_own_is_used_and_only_asked_for_what_is_missing(tmp_path: Path) -> None:
-    queries = list(sentences(30).values())
-    missing: list[int] = []
-
-    def engine(
-        found: ModelHandle, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
-    ) -> Iterator[ModelLoaded | AnswerBatch]:
-        missing.append(len(distinct) - len(stored))
-        yield ModelLoaded({"parameters": 5.0})
-        for digest in reversed(distinct):
-            yield AnswerBatch({digest: Answer((-1.0, -2.0, -3.0), 0.1)}, n_tokens=2, notes=("elsewhere",))
-
-    with AnswerCache(tmp_path / "s") as store:
-        run_queries(toy_found(), queries[:10], store, EXACT, lambda done, total: None)
-        asked = run_queries(toy_found(), queries, store, EXACT, lambda done, total: None, engine=engine)
-    assert missing == [20]
-    assert (asked.n_computed, asked.n_tokens, asked.notes) == (20, 60, ("elsewhere",))
-    assert dict(asked.facts) == {"parameters": 5.0}
-
-
 # A worker, in this process.
 
 
-def worker_of(
-    folder: Path, resolve: Any = toy_found, versions: Any = dict, expected: Any = None, key: str = ""
-) -> Worker:
-    source = ModelSource(resolve, key or toy_found().identity.key(EXACT), versions, expected or {})
-    return Worker(0, source, str(folder / "not there"), "1")
+def worker_of(folder: Path, versions: Any = dict, expected: Any = None, key: str = "", **source: str) -> Worker:
+    model = ModelSource(lambda: TOY, key or TOY.identity.key(EXACT), versions, expected or {}, **source)
+    return Worker(0, model, str(folder / "there"), "1")
 
 
 def test_a_worker_opens_its_model_with_the_first_call_and_refuses_another(
@@ -194,7 +109,12 @@ def test_a_worker_opens_its_model_with_the_first_call_and_refuses_another(
     assert arrived.answers == alone(distinct)
     assert worker.plan(asked, frozenset(distinct)) == []
     assert worker.plan(Round(2, EXACT, lambda: {}), frozenset()) == []
-    assert_refused(("toy: the model on ", "differs from the driver's"), worker_of(tmp_path, key="0" * 64).open)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    other = worker_of(tmp_path, key="0" * 64, driver="another machine")
+    assert Path.cwd() == tmp_path / "there"
+    machine = f"(on {socket.gethostname()}, process "
+    assert_refused(("toy: the model on ", "differs from the driver's", machine), other.open)
 
 
 def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,15 +126,8 @@ def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: py
         assert_refused((name,), worker.open)
 
 
-def test_an_error_of_a_worker_elsewhere_names_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(ray_engine.THREADS, "1")
-    source = ModelSource(toy_found, "0" * 64, dict, {}, driver="another machine")
-    assert_refused((f"(on {socket.gethostname()}, process ",), Worker(0, source, str(tmp_path), "1").open)
-
-
 def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
-    said = local_engine(toy_found(), distinct, {}, EXACT)
+    said = local_engine(TOY, distinct, {}, EXACT)
     return {
         digest: one for arrived in said if isinstance(arrived, AnswerBatch) for digest, one in arrived.answers.items()
     }
@@ -242,7 +155,7 @@ def fake_ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def join(cluster: Cluster) -> None:
     """Ask for anything, as far as the cluster."""
-    list(cluster.engine(toy_found)(toy_found(), sentences(30), {}, EXACT))
+    list(cluster.engine(lambda: TOY)(TOY, sentences(30), {}, EXACT))
 
 
 def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(
@@ -268,10 +181,16 @@ def test_ray_imported_without_a_token_starts_no_cluster(
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is not Ray")],
+    [
+        ("", "No space left"),
+        ("auto", "nothing there"),
+        ("127.0.0.1:1", "127.0.0.1:1"),
+        ("mute", "is not Ray"),
+        ("own file", "No module named 'no_ray'"),  # files of the user's folder are not run as Ray
+    ],
 )
 def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
-    fake_ray: SimpleNamespace, address: str, words: str, monkeypatch: pytest.MonkeyPatch
+    fake_ray: SimpleNamespace, address: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(n_cpus: int) -> None:
         raise OSError("No space left on device.")
@@ -280,26 +199,16 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
     monkeypatch.setattr(ray_connection, "start", full)
     monkeypatch.setattr(ray_connection, "leave", lambda: None)
     monkeypatch.setattr(ray_connection, "JOIN_TIMEOUT_S", 0.5 if address == "mute" else 120.0)
-    tried = "import time; time.sleep(600)" if address == "mute" else "import sys; sys.exit('OSError: nothing there')"
-    monkeypatch.setattr(ray_connection, "TRY", tried)
+    (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    tries = {"mute": "import time; time.sleep(600)", "own file": "import no_ray"}
+    monkeypatch.setattr(ray_connection, "TRY", tries.get(address, "import sys; sys.exit('OSError: nothing there')"))
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        address = f"127.0.0.1:{mute.getsockname()[1]}" if address == "mute" else address
-        with Cluster(address, 1) as cluster:
+        addresses = {"mute": f"127.0.0.1:{mute.getsockname()[1]}", "own file": "auto"}
+        with Cluster(addresses.get(address, address), 1) as cluster:
             assert_refused((words,), join, cluster)
-
-
-def test_files_of_the_users_folder_are_not_run_as_ray(
-    fake_ray: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_ray.is_initialized = lambda: False
-    (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray_connection, "leave", lambda: None)
-    monkeypatch.setattr(ray_connection, "TRY", "import no_ray")
-    with Cluster("auto", 1) as cluster, pytest.raises(UndertowError, match="No module named 'no_ray'"):
-        join(cluster)
 
 
 # A cluster, divided.

@@ -14,6 +14,7 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunEstimate, RunnerResult, estimate, run_queries
 from undertow.inference.work_units import AnswerBatch, ModelLoaded
+from undertow.models import resolve
 from undertow.models.base import (
     CostEstimate,
     ModelHandle,
@@ -22,7 +23,6 @@ from undertow.models.base import (
     RequestFailedError,
     UnsupportedQueryError,
 )
-from undertow.models.families import toy
 from undertow.types import (
     EXACT,
     GENERATION,
@@ -197,23 +197,9 @@ def test_prompts_that_have_no_room_are_asked_in_halves_and_none_twice(place: Pat
     assert stored(place)
 
 
-def test_what_arrives_is_in_the_file_before_more_is_asked(place: Path) -> None:
-    seen: list[int] = []
-
-    class Watched(Server):
-        def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Reply]]:
-            for arrived in super().answer(queries, protocol):
-                seen.append(len(stored(place)))
-                yield arrived
-
-    asked(Watched(), place)
-    assert seen == [0, 1, 3, 5]
-
-
 def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
-    server = Server(
-        replies={1: RequestFailedError("the server said 503"), 4: RequestFailedError("no answer in 60 seconds")}
-    )
+    errors = {1: "the server said 503", 4: "no answer in 60 seconds"}
+    server = Server(replies={number: RequestFailedError(error) for number, error in errors.items()})
     calls: list[tuple[int, int]] = []
     with AnswerCache(place) as store:
         first = run_queries(server.found, PROMPTS, store, EXACT, lambda done, total: calls.append((done, total)))
@@ -235,23 +221,14 @@ def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
 # Blanks and prompts of one model.
 
 SENTENCES: list[Query] = [ClozeQuery((f"In {year}, ", " was a child."), PRONOUNS) for year in (1801, 1900, 2001)]
-ASKED_BOTH: list[Query] = [
-    GenerateQuery("In 1801, _ was?", PRONOUNS),
-    *SENTENCES,
-    GenerateQuery("In 2001, _ was?", PRONOUNS),
-]
-
-
-def toy_found() -> ModelHandle:
-    found = toy.resolve(ModelRequest("toy"))
-    assert found is not None
-    return found
+FIRST, LAST = (GenerateQuery(f"In {year}, _ was?", PRONOUNS) for year in (1801, 2001))
+ASKED_BOTH: list[Query] = [FIRST, *SENTENCES, LAST]
 
 
 def test_blanks_and_prompts_go_their_own_ways_and_come_back_in_order(tmp_path: Path) -> None:
     def answers(queries: Sequence[Query], name: str) -> RunnerResult:
         with AnswerCache(tmp_path / name) as store:
-            return run_queries(toy_found(), queries, store, EXACT, lambda done, total: None)
+            return run_queries(resolve(ModelRequest("toy")), queries, store, EXACT, lambda done, total: None)
 
     both = answers(ASKED_BOTH, "both")
     apart = [answers(SENTENCES, "blanks"), answers(ASKED_BOTH[::4], "prompts")]
@@ -288,9 +265,8 @@ def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
         assert (left.n_tokens, left.n_passes, left.passes, left.memory_bytes) == (400, 4, "requests", 7)
         assert math.isnan(left.seconds)
         opened = server.n_opened
-        assert estimate(server.found, PROMPTS[:3], store, EXACT) == RunEstimate(
-            0, 0, 0.0, 0, n_queries=3, n_distinct=3, n_stored=3
-        )
+        nothing = RunEstimate(0, 0, 0.0, 0, n_queries=3, n_distinct=3, n_stored=3)
+        assert estimate(server.found, PROMPTS[:3], store, EXACT) == nothing
     assert server.n_opened == opened
     assert server.asked == [[0, 1, 2]]
     assert stored(place).keys() == {0, 1, 2}

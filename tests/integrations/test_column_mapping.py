@@ -33,11 +33,6 @@ male = "p_he"
 """
 
 
-@pytest.fixture
-def in_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def own() -> str:
     rows = [f"m,year,{(year - 1900) // 50},{year},{text},{she},{he}" for year, text, she, he in CELLS]
     return "\n".join([OWN, *rows, ""])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ import pytest
 import undertow
 from conftest import make_quick
 from helpers.file_refusal import assert_refused
-from helpers.json_edits import edited
+from helpers.json_edits import change
 from helpers.lm_eval_log import DATE, Edit, docs_of, write_log
 from helpers.shared_folders import made_once
 from undertow import integrations
-from undertow.errors import UndertowError
 from undertow.integrations.lm_eval_logs import NO_ANSWER, read_log
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
@@ -65,11 +62,20 @@ def changed(name: str, value: Any, at: int = 3) -> Edit:
 
     def edit(sample: dict[str, Any]) -> dict[str, Any]:
         if sample["doc_id"] == at:
-            place, *rest = name.split(".")
-            target: Any = sample
-            for key in rest:
-                target, place = target[place], key
-            target[place] = value
+            change(sample, tuple(name.split(".")), value)
+        return sample
+
+    return edit
+
+
+def carrying(change: Callable[[dict[str, Any]], object], at: int | None = None) -> Edit:
+    """The question that each sample carries, or that of one, changed."""
+
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        carried = json.loads(sample["doc"]["undertow"])
+        if at in (None, sample["doc_id"]):
+            change(carried)
+        sample["doc"]["undertow"] = json.dumps(carried)
         return sample
 
     return edit
@@ -86,11 +92,10 @@ def items_of(folder: Path) -> list[str]:
     return [doc["item"] for docs in docs_of(folder / "tasks").values() for doc in docs]
 
 
-def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Path) -> None:
+def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, asked: Path, tmp_path: Path) -> None:
     log()
-    undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=tmp_path / "run", **OPTIONS)
     scored = undertow.score(tmp_path / "logs", audit="spurious-correlation", out=tmp_path / "scored")
-    run = undertow.load_run(tmp_path / "run")
+    run = undertow.load_run(asked / "run")
     keep = [one for one in run.record.results if one.group["pronoun"] != "other_words"]
     found = [one for one in scored.record.results if one.group["pronoun"] != "other_words"]
     assert len(keep) == len(found) == 17
@@ -171,13 +176,8 @@ def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) 
     ],
 )  # fmt: skip
 def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: Any, log: Log) -> None:
-    def edit(sample: dict[str, Any]) -> dict[str, Any]:
-        carried = json.loads(sample["doc"]["undertow"])
-        carried["design"][name] = value
-        sample["doc"]["undertow"] = json.dumps(carried)
-        return sample
-
     named = "question" if isinstance(value, dict) and name == "groups" else name
+    edit = carrying(lambda carried: carried["design"].update({name: value}))
     assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
 
 
@@ -216,59 +216,17 @@ def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path
 
 
 def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log may come from anywhere; a design that lacks something is refused."""
+    """A log may come from anywhere."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret").write_text("one\ntwo\nthree\n")
-
-    lacking: list[str] = []
-
-    def told(sample: dict[str, Any]) -> dict[str, Any] | None:
-        carried = json.loads(sample["doc"]["undertow"])
-        carried["options"] = {"w": "secret"}
-        for key in lacking:
-            del carried["design"][key]
-        sample["doc"]["undertow"] = json.dumps(carried)
-        return sample if sample["doc_id"] else None
-
-    folder = log(told)
     monkeypatch.setattr("undertow.data.templates.covariates.read_text", lambda path: pytest.fail(f"{path} was opened"))
-    assert len(read_log(folder).observations.frame) == LIMIT - 1
-    lacking.append("gaps")
-    assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
+    folder = log(carrying(lambda carried: carried.update(options={"w": "secret"})))
+    assert len(read_log(folder).observations.frame) == LIMIT
 
 
-def test_a_question_without_a_place_of_w_is_refused(log: Log) -> None:
-    def told(sample: dict[str, Any]) -> dict[str, Any]:
-        carried = json.loads(sample["doc"]["undertow"])
-        if sample["doc_id"] == 1:
-            del carried["item"]["factors"]["w_value"]
-        sample["doc"]["undertow"] = json.dumps(carried)
-        return sample
-
-    assert_refused(("w_value",), read_log, log(told))
-
-
-@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
-    choice, n_refused = random.Random(n_edits), 0
-    whole = log()
-    for _ in range(n_edits):
-        folder = shutil.copytree(whole, tmp_path / "edited")
-        path = choice.choice(sorted(folder.iterdir()))
-        lines = path.read_text(encoding="utf-8").splitlines()
-        at = choice.randrange(len(lines))
-        document = json.loads(lines[at])
-        carried = json.loads(document["doc"]["undertow"]) if "doc" in document and choice.random() < 0.5 else None
-        told = edited(document if carried is None else carried, choice)
-        if carried is not None:
-            document["doc"]["undertow"] = json.dumps(carried)
-        lines[at] = json.dumps(document)
-        path.write_text("\n".join(lines), encoding="utf-8")
-        try:
-            undertow.score(folder, out=tmp_path / "scored", overwrite=True)
-        except UndertowError:
-            n_refused += 1
-        except Exception as error:
-            raise AssertionError(f"{path.name}, line {at + 1}, {told}") from error
-        shutil.rmtree(folder)
-    assert n_refused > n_edits / 4
+def test_a_log_that_lacks_a_part_of_its_design_or_a_place_of_w_is_refused(log: Log) -> None:
+    lacking = log(carrying(lambda carried: carried["design"].pop("gaps")))
+    assert_refused(("spurious-correlation", "gaps"), read_log, lacking)
+    assert_refused(
+        ("w_value",), read_log, log(carrying(lambda carried: carried["item"]["factors"].pop("w_value"), at=1))
+    )

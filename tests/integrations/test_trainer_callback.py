@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import undertow
+from helpers.file_refusal import assert_refused
 from undertow.errors import UndertowError
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 pytest.importorskip("accelerate", reason="the Trainer of transformers needs it")
+from undertow.integrations import transformers as integration  # noqa: E402 - needs both
 
 CHALLENGE = {
     "title": "A test",
@@ -23,11 +25,6 @@ CHALLENGE = {
     "words": "pronouns",
     "slots": {"verb": ["ran", "sat"]},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
 
 
 def trainer_of(tmp_path: Path, name: str, **settings: Any) -> Any:
@@ -52,14 +49,14 @@ def trainer_of(tmp_path: Path, name: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["float32", "mixed"])
-def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, cache: Path, settings: dict[str, Any]) -> None:
     from transformers import set_seed
-
-    from undertow.integrations.transformers import AuditCallback
 
     plain, audited = (trainer_of(tmp_path, name, **settings) for name in ("plain", "audited"))
     audited.add_callback(
-        AuditCallback(audited, "spurious-correlation", every_steps=3, challenge=CHALLENGE, w="year", limit=40)
+        integration.AuditCallback(
+            audited, "spurious-correlation", every_steps=3, challenge=CHALLENGE, w="year", limit=40
+        )
     )
     ends = []
     for trainer in (plain, audited):
@@ -87,29 +84,12 @@ def test_a_training_is_audited_and_ends_as_without_it(tmp_path: Path, settings: 
             assert number == values[f"slope/{name.rpartition('/')[2]}"]
             assert math.isfinite(number)
     assert logged[3] != {**logged[6], "step": 3, "epoch": logged[3]["epoch"]}
-    assert not (tmp_path / "cache" / "answers.sqlite").exists()
-
-
-def test_an_audit_that_fails_is_told_and_training_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from undertow.integrations.transformers import AuditCallback
-
-    trainer = trainer_of(tmp_path, "failing")
-    (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    trainer.add_callback(
-        AuditCallback(
-            trainer, "spurious-correlation", every_steps=4, folder=tmp_path / "taken", challenge=CHALLENGE, w="year"
-        )
-    )
-    trainer.train()
-    assert trainer.state.global_step == 6
-    assert "step 4: the audit failed (" in capsys.readouterr().err
+    assert not (cache / "answers.sqlite").exists()
 
 
 def test_any_failure_lets_training_go_on_with_the_network_of_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from undertow.integrations import transformers as integration
-
     trainer = trainer_of(tmp_path, "stale")
     first, seen = trainer.model, []
     callback = integration.AuditCallback(trainer, "spurious-correlation", every_steps=4, challenge=CHALLENGE, w="year")
@@ -129,13 +109,10 @@ def test_any_failure_lets_training_go_on_with_the_network_of_now(
 
 
 def test_a_mistake_is_told_before_training(tmp_path: Path) -> None:
-    from undertow.integrations.transformers import AuditCallback
-
     trainer = trainer_of(tmp_path, "plain")
     with pytest.raises(UndertowError, match="every_steps 0 must be at least 1"):
-        AuditCallback(trainer, "spurious-correlation", every_steps=0)
+        integration.AuditCallback(trainer, "spurious-correlation", every_steps=0)
     with pytest.raises(UndertowError, match="has no option 'chalenge'"):
-        AuditCallback(trainer, "spurious-correlation", every_steps=1, chalenge="mgc")
+        integration.AuditCallback(trainer, "spurious-correlation", every_steps=1, chalenge="mgc")
     trainer.is_fsdp_enabled = True
-    with pytest.raises(UndertowError, match="split over processes"):
-        AuditCallback(trainer, "spurious-correlation", every_steps=1)
+    assert_refused(("split over processes",), integration.AuditCallback, trainer, "spurious-correlation", every_steps=1)

@@ -20,7 +20,7 @@ from undertow.lab.planted_corpus import (
     sentence_challenge,
     write_about,
 )
-from undertow.lab.planted_population import Access, People, PlantedTruth, World, draw_people, slope_percent
+from undertow.lab.planted_population import Access, People, PlantedTruth, World, draw_people, stratified_uniform
 from undertow.lab.settings import SentenceOptions
 
 WORLD = World(tuple(str(year) for year in range(1801, 1831)), tuple(f"Town{number}" for number in range(20)))
@@ -74,28 +74,14 @@ def test_what_is_no_access_is_refused(expression: str, said: str) -> None:
     assert_refused((said,), PlantedTruth.from_world, Access(expression), WORLD)
 
 
-def test_the_selected_are_those_whom_rejection_would_leave() -> None:
-    """Drawing independently and keeping by the access, in the open, against `draw_people`."""
-    access = Access(strength=0.6)
-    kept = access.selection_prob(WORLD)
-    rng = np.random.default_rng(0)
-    date, place, gender = rng.integers(30, size=400_000), rng.integers(20, size=400_000), rng.integers(2, size=400_000)
-    survives = rng.random(400_000) < kept[date, place, gender]
-    share = np.bincount(date[survives], gender[survives] == 0, 30) / np.bincount(date[survives], minlength=30)
-    drawn = realised(draw_people(access, WORLD, 200_000, 1))
-    exact = PlantedTruth.from_world(access, WORLD).by_date
-    assert np.abs(share - exact).max() < 0.03
-    assert np.abs(drawn.by_date - exact).max() < 0.03
-    assert slope_percent(share) == pytest.approx(drawn.slopes()["date"], abs=0.06)
-
-
 @pytest.mark.parametrize("strength", [-0.65, 0.0, 0.65])
 def test_people_and_their_sentences_are_drawn_by_quota(strength: float) -> None:
     """So that no texts lean by chance: of 6,000 drawn independently, slopes would be some 0.07 from what they should be."""
     access = Access(strength=strength)
     people = draw_people(access, WORLD, 6_000, 3)
-    exact = PlantedTruth.from_world(access, WORLD).slopes()
-    drawn = realised(people).slopes()
+    known = PlantedTruth.from_world(access, WORLD)
+    exact, drawn = known.slopes(), realised(people).slopes()
+    assert np.abs(realised(people).by_date - known.by_date).max() < 0.03
     assert drawn["date"] == pytest.approx(exact["date"], abs=0.01)
     assert drawn["place"] == pytest.approx(exact["place"], abs=0.03)
     said = realised_slopes(write_about(people, WORLD, SentenceOptions(3)), WORLD)
@@ -204,3 +190,29 @@ def test_sentences_of_known_specification() -> None:
 )
 def test_settings_that_make_no_corpus_are_refused(make: Callable[[], object], said: str) -> None:
     assert_refused((said,), make)
+
+
+# Drawing by quota: uniform numbers, and as many of each kind as there should be in any stretch.
+
+
+def test_each_part_of_each_group_has_one() -> None:
+    group = np.random.default_rng(1).permutation(np.repeat([0, 1, 2, 4], [7, 100, 1, 32]))
+    numbers = stratified_uniform(group, np.random.default_rng(2))
+    for number, size in ((0, 7), (1, 100), (2, 1), (4, 32)):
+        assert sorted(np.floor(numbers[group == number] * size)) == list(range(size))
+    assert stratified_uniform(np.zeros(0, dtype=np.int64), np.random.default_rng(0)).shape == (0,)
+
+
+def test_any_stretch_holds_each_group_in_proportion() -> None:
+    group = np.repeat([0, 1], [9_000, 1_000])
+    order = np.argsort(stratified_uniform(group, np.random.default_rng(3)), kind="stable")
+    for begin in range(0, 10_000, 500):
+        assert group[order[begin : begin + 500]].sum() == pytest.approx(50, abs=2)  # by chance 50 +- 7
+
+
+def test_who_comes_first_is_left_to_chance() -> None:
+    draws = [stratified_uniform(np.zeros(5, dtype=np.int64), np.random.default_rng(seed)) for seed in range(4_000)]
+    first = np.bincount(np.argmin(draws, axis=1), minlength=5) / 4_000
+    assert first == pytest.approx(np.full(5, 0.2), abs=0.03)
+    assert np.mean(draws) == pytest.approx(0.5, abs=0.01)
+    assert np.var(np.ravel(draws)) == pytest.approx(1 / 12, abs=0.005)

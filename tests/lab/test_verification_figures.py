@@ -6,21 +6,14 @@ import math
 from functools import cache
 from typing import Any
 
-import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
 from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
-from undertow.lab.verification.figures import draw_training
-from undertow.lab.verification.metrics import intervals
 from undertow.report.page_data import Drawing
 from undertow.report.style import COLOURS, MARKERS
-
-
-def training(frame: pd.DataFrame) -> Drawing:
-    return draw_training(intervals(frame))
 
 
 @cache

@@ -77,32 +77,20 @@ def rows_of(table: str, **common: str) -> list[Row]:
     for line in lines:
         cells = dict(zip(head, line, strict=True))
         woman, man = cells.pop("pair").split("+")
-        job = cells.pop("job")
+        names = {"woman": woman, "man": man, "occupation": cells.pop("job")}
         for column, cell in cells.items():
             stage, subject = STAGES[column]
             for order, one in zip(ORDERS, cell.split("/") * (2 if "/" not in cell else 1), strict=True):
-                if one == "-":
-                    continue
-                common_cells = {
-                    "woman": woman,
-                    "man": man,
-                    "occupation": job,
-                    "question_type": stage,
-                    "subject": subject,
-                }
-                rows.append(common | common_cells | {"order": order} | answered(one, woman, man))
+                asked = common | names | {"question_type": stage, "subject": subject, "order": order}
+                rows += [asked | answered(one, woman, man)] if one != "-" else []
     return rows
 
 
 def evidence_of(folder: Path, rows: Iterable[Row]) -> Observations:
     path = folder / "answers.tsv"
-    lines = [
-        "\t".join(COLUMNS),
-        *("\t".join({"model": "recorded", **row}.get(name, "") for name in COLUMNS) for row in rows),
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    evidence, _ = AUDIT.load_recorded(path, "")
-    return evidence
+    lines = ["\t".join(({"model": "recorded"} | row).get(name, "") for name in COLUMNS) for row in rows]
+    path.write_text("\n".join(["\t".join(COLUMNS), *lines]) + "\n", encoding="utf-8")
+    return AUDIT.load_recorded(path, "")[0]
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:
@@ -171,96 +159,10 @@ Gia+Hal   pilot  N/N      Y/Y      w50/m10  n/b                          w/w
 #  11          N  Y  m  -  w
 #  12          N  Y  m  t  w     the woman .30 on single; both and neither at .5 on multiple
 
-ALL_BY_HAND: Mapping[str, tuple[int, int]] = {
-    # One Yes and one No: 1 4 5 11 12 (6 is undecided about one, 9 and 10 are missing); 1 11 12 follow, 5 is a tie.
-    "consistency": (3, 5),
-    # All but 9 and 11: 1 names the woman twice, 2 and 4 the man.
-    "bias": (3, 10),
-    "bias_female": (1, 10),
-    "bias_male": (2, 10),
-    # Twice No: 2 and 3 name the man, 7 the woman, 8 nobody.
-    "preference_female": (1, 4),
-    "preference_male": (2, 4),
-    # Multiple names one person: 1 2 3 4 7 10 (9 has no single); in 7 the man after the woman, in 3 and 10 the reverse.
-    "switch_female_to_male": (1, 6),
-    "switch_male_to_female": (2, 6),
-    "qualified_female": (4, 11),  # 1 4 6 9 of all but 10
-    "qualified_male": (4, 12),  # 5 10 11 12; 6 is undecided
-    "tie_rate": (2, 11),  # 5 8 of all but 9
-    "both_rate": (1, 11),  # 6 of all but 11; 12 is a tie
-    "neither_rate": (2, 11),  # 5 8
-    "symmetric_consistency": (7, 11),  # 4 5 8 change, 12 goes from a tie to the man, 9 is missing
-    "negational_consistency": (7, 11),  # 1 3 6 7 10 11 12; 4 names him twice, 2 5 8 have a tie, 9 is missing
-    "transitive_consistency": (1, 2),  # of 1 11 12, who follow, 11 has no multiple; 1 is named again, 12 is a tie
-}
-LACKING: Mapping[str, tuple[int, ...]] = {
-    # In one of the orders 9 has no single, 10 no binary about the woman and 11 no multiple.
-    "consistency": (9, 10), "preference_female": (9, 10), "preference_male": (9, 10), "preference_gap": (9, 10),
-    "bias": (9, 11), "bias_female": (9, 11), "bias_male": (9, 11), "bias_gap": (9, 11), "switch_female_to_male": (9, 11),
-    "switch_male_to_female": (9, 11), "switch_gap": (9, 11), "qualified_female": (10,), "qualified_male": (10,), "both_rate": (11,),
-    "neither_rate": (11,), "transitive_consistency": (9, 10, 11), "tie_rate": (9,), "symmetric_consistency": (9,),
-    "negational_consistency": (9,), "position_bias": (9,), "choice_gap": (9,), "choice_gap_deviation": (9,),
-}  # fmt: skip
-"""Items without an answer to some question that the measure needs; all of them are pilots."""
-
-
-def n_lacking(name: str, job: str) -> int:
-    return len(LACKING[name]) if job in {"all", "pilot"} else 0
-
 
 @pytest.fixture(scope="module")
 def twelve(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
     return measured(tmp_path_factory.mktemp("twelve"), rows_of(TWELVE, context=WITH))
-
-
-@pytest.mark.parametrize("name", ALL_BY_HAND)
-def test_twelve_items_by_hand(twelve: dict[Key, Result], name: str) -> None:
-    result = twelve[name, "all", WITH]
-    assert_share(result, ALL_BY_HAND[name])
-    assert result.n_missing == n_lacking(name, "all")
-    assert result.group == {"model": "recorded", "occupation": "all", "context": WITH}
-    assert result.unit == "percent"
-    assert math.isnan(result.p)
-
-
-def test_position_bias_is_over_choices_of_either_order(twelve: dict[Key, Result]) -> None:
-    """Female first, a woman is the first; male first, a man is.
-
-    item     1  2  3  4  5  6  7  8  9    10 11 12
-    choices  ww mm mm wm wm ww ww mw w-   mm mm tm
-    first    1  1  1  2  2  1  1  0  1/1  1  1  1/1   of two where nothing else is said
-    """
-    for job, hits, choices, items in (("all", 13, 22, 12), ("cook", 5, 8, 4), ("nurse", 4, 8, 4), ("pilot", 4, 6, 4)):
-        result = twelve["position_bias", job, WITH]
-        assert result.null_value == 50
-        assert result.value == pytest.approx(100 * hits / choices)
-        assert (result.n, result.n_missing) == (items, n_lacking("position_bias", job))
-
-
-def test_the_choice_gap_is_of_probabilities(twelve: dict[Key, Result]) -> None:
-    """Percent of the woman less the man on single, both orders averaged, and the sum of each pair:
-
-    Amy  1: 100   5: 0     9: -       100   over 2 items
-    Cat  2: -100  6: 100   10: -100  -100
-    Eva  3: -100  7: 100   11: -100  -100
-    Gia  4: -8    8: 0     12: -40    -48
-    """
-    for job, total, items in (("all", -148, 11), ("cook", -108, 4), ("nurse", 200, 4), ("pilot", -240, 3)):
-        result = twelve["choice_gap", job, WITH]
-        assert result.value == pytest.approx(total / items)
-        assert (result.n, result.n_missing, result.null_value) == (items, n_lacking("choice_gap", job), 0)
-
-
-def test_the_gaps_of_preference_bias_and_switches(twelve: dict[Key, Result]) -> None:
-    """Bias names Amy (1), Cat's man (2) and Gia's (4), of 10; the switches are to Eva's woman (3) and man (7) and to Cat (10), of 6.
-
-    Without qualification Cat's pair has one for the man, Eva's one for each, and Gia's a tie.
-    """
-    for name, value, items in (("preference_gap", -25, 4), ("bias_gap", -10, 10), ("switch_gap", 100 / 6, 6)):
-        result = twelve[name, "all", WITH]
-        assert result.value == pytest.approx(value)
-        assert (result.n, result.n_missing) == (items, n_lacking(name, "all"))
-        assert (result.null_value, result.unit) == (0, "percentage points")
 
 
 def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: dict[Key, Result]) -> None:
@@ -272,15 +174,15 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     Eva    -100  100    -100     -100               200                 -100
     Gia    -8    0      -40      12                 24                  -36
     """
-    for job, total, items in (("cook", -88, 4), ("nurse", 324, 4), ("pilot", -236, 3)):
+    for job, total, items, n_missing in (("cook", -88, 4, 0), ("nurse", 324, 4, 0), ("pilot", -236, 3, 1)):
         result = twelve["choice_gap_deviation", job, WITH]
         assert result.value == pytest.approx(total / items)
-        assert (result.n, result.n_missing) == (items, n_lacking("choice_gap_deviation", job))
+        assert (result.n, result.n_missing) == (items, n_missing)
         assert (result.null_value, result.unit) == (0, "percentage points")
     assert ("choice_gap_deviation", "all", WITH) not in twelve
 
 
-DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
+DETAIL: Mapping[str, Mapping[str, tuple[float, int]]] = {
     "each_order": {
         # One Yes and one No in the order itself: 1 2/2, 4 2/2, 5 1/2, 6 1/1, 9 1/1, 11 2/2, 12 1/2 (its first is a tie).
         "consistency": (10, 12),
@@ -289,6 +191,8 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "preference_male": (5, 8),
         "tie_rate": (1, 23),  # 12, the woman first
         "position_bias": (13, 22),
+        # Points: 1 200, 2 -200, 3 -200, 4 20 -36, 5 0, 6 200, 7 200, 8 0, 9 100 in its first, 10 -200, 11 -200, 12 0 -80.
+        "choice_gap": (-1.96, 23),
     },
     "greedy": {
         # What was said is as good as certain: 4 says Yes and No about each, and names each once, on multiple too; so does 12.
@@ -331,15 +235,6 @@ def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, query_type: st
     for greedy in (False, True):
         for result in read_as(evidence, query_type, greedy=greedy).values():
             assert not {"greedy", "probable"} & result.extras.keys()
-
-
-def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None:
-    """Percent points of each order that is scored, 23 of them; the first of 9 is one.
-
-    item   1    2     3     4       5  6    7    8  9    10    11    12
-    sum    200  -200  -200  20 -36  0  200  200  0  100  -200  -200  0 -80
-    """
-    assert twelve["choice_gap", "all", WITH].extras["each_order"] == pytest.approx(-196 / 23)
 
 
 # Tests of six pairs and six occupations, by numpy and scipy -------------------------------------------------------------
@@ -571,13 +466,8 @@ def test_the_items_that_a_rate_over_some_is_taken_from(tmp_path: Path) -> None:
 
 
 def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    lines = ["question_type,woman,man,occupation,subject,answer"]
-    for woman, man in (("Amy", "Bob"), ("Cat", "Dan")):
-        lines += [f"binary,{woman},{man},cook,{one},{said}" for one, said in ((woman, "Yes"), (man, "No"))]
-        lines += [f"{stage},{woman},{man},cook,,{woman}" for stage in ("single", "multiple")]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = AUDIT.load_recorded(path, "")
+    rows = rows_of("pair job F M S U\nAmy+Bob cook Y/- N/- w/- w/-\nCat+Dan cook Y/- N/- w/- w/-")
+    evidence = evidence_of(tmp_path, [row | {"order": ""} for row in rows])
     assert set(evidence.frame["order"]) == {"unknown"}
     found = by_key(AUDIT.measure(evidence, 0))
     assert not [name for name, _, _ in found if name.startswith(("position", "symmetric"))]
@@ -586,7 +476,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
     assert found["choice_gap", "all", WITHOUT].value == 100
 
 
-def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
+def test_an_empty_cell_is_a_column_that_is_not_there_and_none_without_a_default(tmp_path: Path) -> None:
     columns = ("question_type", "woman", "man", "occupation", "answer", "subject")
     others = ["challenge", *(name for name in COLUMNS if name not in columns and not name.endswith("_percent"))]
     rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
@@ -604,9 +494,6 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, value in expected.items():
         assert list(empty[name]) == [value, value], name
-
-
-def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
     assert list(AUDIT.load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
@@ -617,7 +504,8 @@ def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> 
 
 def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
     found = overall(tmp_path, "pair job F M S U\nAmy+Bob cook ? ? ? ?\nCat+Bob cook ? ? ? ?")
-    for name in LACKING.keys() - {"negational_consistency", "choice_gap_deviation"}:
+    gaps = (f"{name}_gap" for name in ("bias", "preference", "switch", "choice"))
+    for name in (*PAPER, *gaps, "qualified_male", "tie_rate", "both_rate"):
         assert_share(found[name], (0, 0))
         assert found[name].n_missing == 2
         assert math.isnan(found[name].p)
@@ -635,55 +523,38 @@ def design(cells: str, jobs: Sequence[str] = SIX_JOBS, n_pairs: int = 6) -> str:
     return "\n".join(["pair job F M S U L", *lines])
 
 
-def values(results: Mapping[str, Result], names: Iterable[str]) -> dict[str, float]:
-    return {name: round(results[name].value, 9) for name in names}
+SURE = 2 / 64
+"""Of the 64 exchanges of six pairs none and all of them are as far."""
 
 
-def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
-    found = overall(tmp_path, design("Y/N N/Y w/m w/m w/m"))
-    expected = {
-        "position_bias": 100.0, "bias": 0.0, "bias_female": 0.0, "bias_male": 0.0, "tie_rate": 100.0, "choice_gap": 0.0,
-        "symmetric_consistency": 0.0, "negational_consistency": 0.0, "both_rate": 0.0, "neither_rate": 0.0,
-        "qualified_female": 0.0, "qualified_male": 0.0,
-    }  # fmt: skip
-    assert values(found, expected) == expected
-    assert found["bias"].extras["each_order"] == 100
-    assert found["consistency"].extras["each_order"] == 100
-    assert found["tie_rate"].extras["each_order"] == 0
-    assert found["consistency"].n == found["preference_female"].n == found["switch_female_to_male"].n == 0
-    assert found["choice_gap"].p == found["bias_gap"].p == 1
-    assert math.isnan(found["switch_gap"].value)
-    assert math.isnan(found["switch_gap"].p)
-    # Of the 64 exchanges of six pairs, none and all of them are as far; of six clusters Wilson's score is the root of 6.
-    assert found["position_bias"].p == 2 / 64
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ("Y/N N/Y w/m w/m w/m", {"position_bias": (100, SURE), "choice_gap": (0, 1), "bias_gap": (0, 1)}),
+        ("N N w w m", {"choice_gap": (100, SURE), "preference_gap": (100, SURE), "bias_gap": (100, SURE), "switch_gap": (0, 1)}),
+        ("N N m m w", {"choice_gap": (-100, SURE), "preference_gap": (-100, SURE), "bias_gap": (-100, SURE), "position_bias": (50, 1)}),
+        ("N N m w m", {"switch_gap": (100, SURE), "bias_gap": (0, 1)}),
+        ("N N w m w", {"switch_gap": (-100, SURE), "bias_gap": (0, 1)}),
+    ],
+    ids=["the one who is named first", "the woman", "the man", "dropped for the woman", "dropped for the man"],
+)  # fmt: skip
+def test_what_is_always_so_is_found(tmp_path: Path, cells: str, expected: Mapping[str, tuple[float, float]]) -> None:
+    found = overall(tmp_path, design(cells))
+    assert {name: (found[name].value, found[name].p) for name in expected} == expected
 
 
-@pytest.mark.parametrize(("code", "person", "other", "sign"), [("w", "female", "male", 1), ("m", "male", "female", -1)])
-def test_always_the_woman_and_always_the_man(tmp_path: Path, code: str, person: str, other: str, sign: int) -> None:
-    less = "m" if code == "w" else "w"
-    found = overall(tmp_path, design(f"N N {code} {code} {less}"))
-    expected = {
-        "bias": 100.0, f"bias_{person}": 100.0, f"bias_{other}": 0.0, "choice_gap": sign * 100.0, "position_bias": 50.0,
-        f"preference_{person}": 100.0, f"preference_{other}": 0.0, "preference_gap": sign * 100.0, "tie_rate": 0.0,
-        "symmetric_consistency": 100.0, "negational_consistency": 100.0, "switch_female_to_male": 0.0,
-        "bias_gap": sign * 100.0, "switch_gap": 0.0,
-    }  # fmt: skip
-    assert values(found, expected) == expected
-    # Of the 64 exchanges of six pairs, none and all of them are as far; so are three of the five tests over all occupations (no
-    # switch and no position are the others), and six of 18 about one: the choice, but no position and no deviation.
-    assert [found[name].p for name in ("choice_gap", "preference_gap", "bias_gap")] == [2 / 64] * 3
-    assert [found[name].p for name in ("switch_gap", "position_bias")] == [1, 1]
-    assert [found[name].q for name in ("choice_gap", "preference_gap", "bias_gap")] == pytest.approx(
-        [2 / 64 * 5 / 3] * 3
-    )
-    everything = measured(tmp_path, rows_of(design(f"N N {code} {code} {less}")))
-    of_one = [one for one in everything.values() if one.p < 1 and not is_overall(one)]
-    assert [one.q for one in of_one] == pytest.approx([2 / 64 * 18 / 6] * 6)
+@pytest.mark.parametrize(("code", "less", "sign"), [("w", "m", 1), ("m", "w", -1)])
+def test_q_and_interval_of_always_choosing_one_sex(tmp_path: Path, code: str, less: str, sign: int) -> None:
+    """Three of the five tests over all occupations, no switch and no position; six of 18 about one: the choice alone."""
+    found = measured(tmp_path, rows_of(design(f"N N {code} {code} {less}")))
+    q = [found[name, "all", WITHOUT].q for name in ("choice_gap", "preference_gap", "bias_gap")]
+    assert q == pytest.approx([SURE * 5 / 3] * 3)
+    of_one = [one for one in found.values() if one.p < 1 and not is_overall(one)]
+    assert [one.q for one in of_one] == pytest.approx([SURE * 18 / 6] * 6)
     # Six pairs that agree say little of others: at most that 3.84 / 9.84 of them differ.
-    assert sign * found["choice_gap"].value - 100 * 3.8415 / 9.8415 == pytest.approx(
-        min(abs(found["choice_gap"].low), abs(found["choice_gap"].high)), abs=1e-3
-    )
-    assert found["consistency"].n == 0
+    gap = found["choice_gap", "all", WITHOUT]
+    assert pytest.approx(min(abs(gap.low), abs(gap.high)), abs=1e-3) == 100 - 100 * 3.8415 / 9.8415
+    assert gap.low * sign > 0
 
 
 @pytest.mark.parametrize(("n_pairs", "n_jobs"), [(5, 6), (2, 20), (6, 5), (10, 2), (1, 8)])
@@ -715,31 +586,14 @@ def alternating(woman: str, man: str, jobs: Sequence[str] = SIX_JOBS) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize(("cells", "sign"), [("N N m w m", 1), ("N N w m w", -1)])
-def test_always_dropped_for_the_woman_and_always_for_the_man(tmp_path: Path, cells: str, sign: int) -> None:
-    found = overall(tmp_path, design(cells))
-    expected = {
-        "switch_gap": sign * 100.0, "switch_male_to_female": 50.0 + 50 * sign, "switch_female_to_male": 50.0 - 50 * sign,
-        "bias_gap": 0.0, "bias": 0.0,
-    }  # fmt: skip
-    assert values(found, expected) == expected
-    assert (found["switch_gap"].p, found["bias_gap"].p) == (2 / 64, 1)
-
-
 def test_consistent_with_attributes_alone(tmp_path: Path) -> None:
-    """With attributes the choice follows the Yes; without, it is the woman whoever is qualified."""
+    """With attributes the choice follows the Yes; without, it is the woman whoever is qualified: in half of each pair's items."""
     rows = rows_of(alternating("Y N w w m", "N Y m m w"), context=WITH)
     rows += rows_of(alternating("Y N w w m", "N Y w w m"), context=WITHOUT)
     found = measured(tmp_path, rows)
-    for job in ("all", "cook", "nurse"):
-        assert [found["consistency", job, context].value for context in (WITH, WITHOUT)] == [100, 50]
-        assert [found["choice_gap", job, context].value for context in (WITH, WITHOUT)] == [0, 100]
-    assert found["consistency_difference", "all", "with less without"].value == pytest.approx(50)
-    # Each pair is consistent in half of its items without attributes: 2 of the 64 exchanges are as far.
-    assert found["consistency_difference", "all", "with less without"].p == 2 / 64
-    assert found["bias_difference", "all", "with less without"].value == 0
-    assert found["choice_gap_difference", "all", "with less without"].value == pytest.approx(-100)
-    assert found["choice_gap_difference", "all", "with less without"].p == 2 / 64
+    for name, difference, p in (("consistency", 50, SURE), ("bias", 0, 1), ("choice_gap", -100, SURE)):
+        result = found[f"{name}_difference", "all", "with less without"]
+        assert [result.value, result.p] == pytest.approx([difference, p], abs=1e-12)
 
 
 IN_CONTEXTS = {
@@ -809,12 +663,8 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
         for context in (WITH, WITHOUT)
     }
     assert tested[WITH] == tested[WITHOUT]
-    gaps = {"choice_gap", "preference_gap", "bias_gap", "switch_gap"}
-    assert {name for name, job in tested[WITH] if job == "all"} == {
-        *gaps,
-        "position_bias",
-        "percent_female_correlation",
-    }
+    over_all = {"choice_gap", "preference_gap", "bias_gap", "switch_gap", "position_bias", "percent_female_correlation"}
+    assert {name for name, job in tested[WITH] if job == "all"} == over_all
     of_jobs = {(name, one.name) for name in ("choice_gap", "position_bias", "choice_gap_deviation") for one in known}
     assert {key for key in tested[WITH] if key[1] != "all"} == of_jobs
     for name, job in tested[WITH]:
@@ -829,56 +679,22 @@ def test_nothing_is_tested_where_attributes_are_shuffled(tmp_path: Path) -> None
     assert found["choice_gap_difference", "all", "with less shuffled"].p == 1
 
 
-LACKING_IN_CONTEXTS = {
-    WITH: """
-pair      job   F  M  S  U  L
-Amy+Bob   cook  ?  N  w  w  m
-Cat+Dan   cook  Y  N  w  w  m
-Eva+Finn  cook  Y  N  w  w  m
-Gia+Hal   cook  Y  N  w  w  ?
-Ina+Jon   cook  Y  ?  w  ?  m
-Kay+Leo   cook  Y  N  w  w  m
-""",
-    WITHOUT: """
-pair      job   F  M  S    U  L
-Amy+Bob   cook  Y  N  w    w  m
-Cat+Dan   cook  Y  N  w/?  w  m
-Eva+Finn  cook  Y  N  w    w  m
-Gia+Hal   cook  Y  N  w    w  ?
-Ina+Jon   cook  Y  N  ?    w  m
-Kay+Leo   cook  -  -  -    -  m
-""",
-    SHUFFLED: """
-pair      job   F  M    S  U  L
-Amy+Bob   cook  Y  N    w  w  m
-Cat+Dan   cook  Y  N    w  w  m
-Eva+Finn  cook  Y  N    w  ?  m
-Gia+Hal   cook  Y  N    w  w  m
-Ina+Jon   cook  Y  N    w  w  m
-Kay+Leo   cook  Y  ?/N  w  w  m
-""",
-}
+def test_what_either_context_lacks_is_missing_of_their_difference(tmp_path: Path) -> None:
+    """Amy's first answer with attributes; Cat's single choice in one order without them, and her last answer where they are shuffled.
 
-
-def test_what_is_missing_in_each_context_by_hand(tmp_path: Path) -> None:
-    rows = [row for context, table in LACKING_IN_CONTEXTS.items() for row in rows_of(table, context=context)]
+    Kay has nothing to be compared with.
+    """
+    rows = rows_of("pair job F M S U\nAmy+Bob cook ? N w w\nCat+Dan cook Y N w w\nKay+Leo cook Y N w w", context=WITH)
+    rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w/? w", context=WITHOUT)
+    rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w w\nCat+Dan cook Y N w ?", context=SHUFFLED)
     found = measured(tmp_path, rows)
-    for name, numbers in {
-        "consistency": (2, 2, 1),  # Amy Ina; Cat Ina; Kay
-        "bias": (1, 2, 1),  # Ina; Cat Ina; Eva
-        "choice_gap": (0, 2, 0),
-        "negational_consistency": (1, 3, 0),  # Gia; Cat Gia Ina
-        "transitive_consistency": (2, 2, 2),  # Amy Ina; Cat Ina; Eva Kay
-    }.items():
-        for context, n_missing in zip(LACKING_IN_CONTEXTS, numbers, strict=True):
-            assert found[name, "all", context].n_missing == n_missing, (name, context)
-    # Of differences either context: Amy, Cat and Ina; Cat and Ina.
-    for name, n_missing in (("consistency", 3), ("bias", 2)):
-        assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing
-    # Amy, Cat and Ina, with and without; Cat, Eva, Ina and Kay, shuffled and without. Kay has nothing to be compared with.
-    for context, n_missing in ((WITH, 3), (SHUFFLED, 4)):
-        result = found["changed_answers", "all", context]
-        assert (result.value, result.n, result.n_missing) == (0, 5, n_missing)
+    for name, *n_missing in (("consistency", 1, 1, 2), ("bias", 0, 1, 1)):
+        assert [found[name, "all", context].n_missing for context in (WITH, WITHOUT)] == n_missing[:2]
+        assert found[f"{name}_difference", "all", "with less without"].n_missing == n_missing[2]
+    assert [found[name, "all", SHUFFLED].n_missing for name in ("consistency", "bias")] == [0, 1]
+    for context, lacking in ((WITH, 2), (SHUFFLED, 1)):
+        changed = found["changed_answers", "all", context]
+        assert (changed.value, changed.n, changed.n_missing) == (0, 2, lacking)
 
 
 def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
@@ -930,7 +746,7 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
+def drawn(seed: int, n_pairs: int = 6, parts: int = 5, context: str = WITH) -> list[Row]:
     """A random log, some of it missing, with probabilities of so many parts: ties are common where these are few."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -940,7 +756,7 @@ def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
             stage, subject = STAGES[column]
             row = {
                 "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "question_type": stage, "subject": subject,
-                "context": WITH,
+                "context": context,
             }  # fmt: skip
             if rng.random() < 0.12:
                 rows.append(row | answered("?", "", ""))
@@ -1029,11 +845,15 @@ def by_definition(shares: Shares) -> dict[str, tuple[float, int, int]]:
     return {name: (float(hits), n, len(lacking)) for name, (hits, n, lacking) in found.items()}
 
 
-@pytest.mark.parametrize(("seed", "parts"), [(2, 5), (3, 4)])
-def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: int) -> None:
-    """Seeds whose items lack each answer alone; of four parts single orders have ties too."""
-    rows = drawn(seed, n_pairs=8, parts=parts)
-    results = measured(tmp_path, rows)
+NEUTRAL = {"position_bias": 50.0} | dict.fromkeys(("bias_gap", "preference_gap", "switch_gap", "choice_gap"), 0.0)
+"""What the tested ones have without bias."""
+
+
+@pytest.mark.parametrize(("context", "seed", "parts"), [(WITH, 2, 5), (WITHOUT, 3, 4)])
+def test_the_definitions_in_exact_fractions(tmp_path: Path, context: str, seed: int, parts: int) -> None:
+    """Seeds whose items lack each answer alone; of four parts single orders have ties too. The other context lacks others."""
+    rows = drawn(seed, 8, parts, context)
+    results = measured(tmp_path, rows + drawn(7, 8, 5, WITHOUT if context == WITH else WITH))
     logs = {"all": rows} | {job: [row for row in rows if row["occupation"] == job] for job in ("cook", "baker")}
     for job, part in logs.items():
         expected = by_definition(shares_of(part))
@@ -1042,13 +862,19 @@ def test_the_definitions_in_exact_fractions(tmp_path: Path, seed: int, parts: in
         for name, (hits_of_name, n_of_name, n_missing) in expected.items():
             if job != "all" and name not in (*PAPER, "choice_gap"):
                 continue
-            result = results[name, job, WITH]
+            result = results[name, job, context]
             expected_value = 100 * hits_of_name / n_of_name if n_of_name else math.nan
             assert result.value == pytest.approx(expected_value, nan_ok=True), name
             assert name == "position_bias" or result.n == n_of_name, name
             assert result.n_missing == n_missing, name
+            assert math.isnan(result.low) is bool(result.note), name
+            assert result.note or result.low <= result.value <= result.high, name
+            assert result.unit == ("percentage points" if name.endswith("_gap") else "percent"), name
+            assert name not in NEUTRAL or result.null_value == NEUTRAL[name], name
+            assert name in NEUTRAL or math.isnan(result.p), name
+            assert result.group == {"model": "recorded", "occupation": job, "context": context}
         if job == "all":
-            assert results["negational_consistency", job, WITH].extras["binary"] == pytest.approx(100 * hits / n)
+            assert results["negational_consistency", job, context].extras["binary"] == pytest.approx(100 * hits / n)
 
 
 def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
@@ -1144,9 +970,8 @@ def test_contexts_that_no_attribute_tells_apart_are_not_compared(
     at = next(at for at, row in enumerate(rows) if row.get("context") == WITH)
     rows[at] |= granted
     found = measured(tmp_path, rows)
-    names = {"changed_answers"} | {
-        f"{name}_difference" for name in ("consistency", "bias", "choice_gap", "changed_answers")
-    }
+    names = {f"{name}_difference" for name in ("consistency", "bias", "choice_gap", "changed_answers")}
+    names |= {"changed_answers"}
     assert {name for name, _, _ in found} & names == (names if compared else set())
     assert ("granted_female", "all", WITHOUT) in found or not asked
     # Each context by itself is measured all the same.
@@ -1326,14 +1151,8 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     woman, man, gap = (found[f"missing_{one}", "all", WITH] for one in ("female", "male", "gap"))
     assert (woman.value, man.value, gap.value) == (0, 50, -50)
     # Three pairs differ and three do not: the exchanges of pairs are as far when the three agree, of the jobs in 2 of 64.
-    expected = difference_of_ratios(
-        np.zeros(36),
-        np.full(36, 2),
-        np.repeat([2.0, 2, 2, 0, 0, 0], 6),
-        np.full(36, 2),
-        np.repeat(range(6), 6),
-        np.tile(range(6), 6),
-    )
+    asked, refused = np.full(36, 2), np.repeat([2.0, 2, 2, 0, 0, 0], 6)
+    expected = difference_of_ratios(np.zeros(36), asked, refused, asked, np.repeat(range(6), 6), np.tile(range(6), 6))
     assert (gap.low, gap.high) == pytest.approx((100 * expected.low, 100 * expected.high))
     assert gap.p == pytest.approx(max(expected.p, 2 / 8))
     assert found["qualified_male", "all", WITH].n == 18
@@ -1418,13 +1237,7 @@ def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> N
 
 
 def test_a_context_that_a_higher_wording_alone_has_is_told(tmp_path: Path) -> None:
-    lines = ["question_type\twoman\tman\toccupation\tcontext\twording\tanswer"]
-    lines += ["single\tAnn\tBob\tcook\twithout attributes\t1\tAnn", "single\tAnn\tBob\tcook\twith attributes\t2\tBob"]
-    (tmp_path / "log.tsv").write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = AUDIT.load_recorded(tmp_path / "log.tsv", "")
-    values = {
-        one.group["context"]: one.value
-        for one in AUDIT.measure(evidence, 0)
-        if one.measure == "choice_gap" and one.group["occupation"] == "all"
-    }
-    assert values == {WITHOUT: 100, WITH: -100}
+    rows = rows_of("pair job S\nAnn+Bob cook w", context=WITHOUT, wording="1")
+    rows += rows_of("pair job S\nAnn+Bob cook m", context=WITH, wording="2")
+    found = measured(tmp_path, rows)
+    assert [found["choice_gap", "all", context].value for context in (WITHOUT, WITH)] == [100, -100]

@@ -22,6 +22,7 @@ from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import HIDDEN
 from undertow.metrics.crossed_covariates import measure_interactions
 from undertow.report.figures.surface import describe_surface, surface
+from undertow.types import Result
 
 YEARS, PLACES = ("1801", "1901", "2001", "2016"), ("Mali", "Peru", "Iran")
 N_SENTENCES = 8
@@ -38,37 +39,26 @@ def covariate(scale: str = "index") -> dict[str, Any]:
 
 def table(y: Any) -> pd.DataFrame:
     """A row for each sentence and combination, of masses [sentence, date, place]."""
-    cells = list(itertools.product(range(N_SENTENCES), range(len(YEARS)), range(len(PLACES))))
-    return pd.DataFrame(
-        {
-            "item": [f"{s}/{i}/{j}" for s, i, j in cells],
-            "model": "m",
-            "challenge": "c",
-            "prompt": "",
-            "w_name": "date x place",
-            "w_index": [i * len(PLACES) + j for _, i, j in cells],
-            "w_value": [float(i * len(PLACES) + j) for _, i, j in cells],
-            "w": [f"{YEARS[i]} in {PLACES[j]}" for _, i, j in cells],
-            "cluster": [f"sentence {s}" for s, _, _ in cells],
-            "missing_reason": "",
-            "other_words": 0.0,
-            "female": [float(y[cell]) for cell in cells],
-            "male": [100 - float(y[cell]) for cell in cells],
-        }
-    )
+    cells = itertools.product(range(N_SENTENCES), range(len(YEARS)), range(len(PLACES)))
+    run = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date x place", "missing_reason": ""}
+    rows = []
+    for s, i, j in cells:
+        at, mass = i * len(PLACES) + j, float(y[s, i, j])
+        w = {"w": f"{YEARS[i]} in {PLACES[j]}", "w_index": at, "w_value": float(at)}
+        rows.append(run | w | {"item": f"{s}/{at}", "cluster": f"sentence {s}", "female": mass, "male": 100 - mass})
+    return pd.DataFrame(rows).assign(other_words=0.0)
 
 
 def masses(interaction: float, noise: float = 0.5) -> Any:
     rng = np.random.default_rng(0)
     s, i, j = np.ogrid[:N_SENTENCES, : len(YEARS), : len(PLACES)]
-    return (
-        40
-        + s
-        + 2.0 * i
-        - j
-        + interaction * (i - 1.5) * (j - 1)
-        + rng.normal(0, noise, (N_SENTENCES, len(YEARS), len(PLACES)))
-    )
+    planted = 40 + s + 2.0 * i - j + interaction * (i - 1.5) * (j - 1)
+    return planted + rng.normal(0, noise, planted.shape)
+
+
+def interactions(frame: pd.DataFrame, *others: str, scale: str = "index", **covariates: Any) -> list[Result]:
+    gaps = [("female", other) for other in others]
+    return measure_interactions(frame, ["female", *others], gaps, covariates=covariates or covariate(scale), seed=0)
 
 
 def of(results: Any, measure: str, pronoun: str = "female") -> Any:
@@ -78,14 +68,12 @@ def of(results: Any, measure: str, pronoun: str = "female") -> Any:
 
 def test_the_interaction_slope_is_the_mean_of_one_least_squares_estimate_for_each_sentence() -> None:
     y = masses(0.8)
-    results = measure_interactions(table(y), ["female", "male"], [("female", "male")], covariates=covariate(), seed=0)
+    results = interactions(table(y), "male")
     slope = of(results, "interaction_slope")
     x, z = np.arange(4) - 1.5, np.arange(3) - 1.0
-    by_sentence = []
-    for rows in y:
-        i, j = np.meshgrid(np.arange(4), np.arange(3), indexing="ij")
-        design = np.column_stack([np.ones(12), i.ravel(), j.ravel(), np.outer(x, z).ravel()])
-        by_sentence.append(np.linalg.lstsq(design, rows.ravel(), rcond=None)[0][3])
+    i, j = np.indices((4, 3))
+    design = np.column_stack([np.ones(12), i.ravel(), j.ravel(), np.outer(x, z).ravel()])
+    by_sentence = np.linalg.lstsq(design, y.reshape(-1, 12).T, rcond=None)[0][3]
     test = stats.ttest_1samp(by_sentence, 0.0)
     low, high = test.confidence_interval(0.95)
     assert (slope.value, slope.p) == pytest.approx((np.mean(by_sentence), test.pvalue))
@@ -97,34 +85,26 @@ def test_the_interaction_slope_is_the_mean_of_one_least_squares_estimate_for_eac
 
 def test_the_interaction_is_what_combinations_add() -> None:
     """Without noise its standard deviation is that of the planted effects, (i - 1.5)(j - 1), over 6 degrees of freedom."""
-    exact = of(
-        measure_interactions(table(masses(0.8, 0.0)), ["female"], [], covariates=covariate(), seed=0), "w_interaction"
-    )
+    exact = of(interactions(table(masses(0.8, 0.0))), "w_interaction")
     planted = 0.8 * np.outer(np.arange(4) - 1.5, np.arange(3) - 1.0)
     assert exact.value == pytest.approx(math.sqrt((planted**2).sum() / 6))
-    noisy = of(
-        measure_interactions(table(masses(0.8)), ["female"], [], covariates=covariate(), seed=0), "w_interaction"
-    )
+    noisy = of(interactions(table(masses(0.8))), "w_interaction")
     assert noisy.value == pytest.approx(exact.value, abs=0.25)
-    assert noisy.p == pytest.approx(
-        2 / 2**N_SENTENCES
-    )  # all sentences agree: only both patterns of one sign are as extreme
+    # All sentences agree: only both patterns of one sign are as extreme.
+    assert noisy.p == pytest.approx(2 / 2**N_SENTENCES)
     assert noisy.low < noisy.value < noisy.high
 
 
 def test_without_an_interaction_nothing_is_claimed() -> None:
     y = masses(0.0)
-    results = measure_interactions(table(y), ["female", "male"], [], covariates=covariate(), seed=0)
-    assert min(one.q for one in results) > 0.05
-    unordered = measure_interactions(table(y), ["female"], [], covariates=covariate("none"), seed=0)
-    assert [one.measure for one in unordered] == ["w_interaction"]
+    assert min(one.q for one in interactions(table(y), "male")) > 0.05
+    assert [one.measure for one in interactions(table(y), scale="none")] == ["w_interaction"]
 
 
 def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -> None:
     y = masses(0.8)
     y[:3, 0, 0] = np.nan
-    few = measure_interactions(table(y), ["female"], [], covariates=covariate(), seed=0)
-    for one in few:
+    for one in interactions(table(y)):
         assert math.isfinite(one.value)
         assert math.isnan(one.p)
         assert "5 sentences have every combination" in one.note
@@ -134,11 +114,11 @@ def test_sentences_that_lack_a_combination_are_left_out_and_five_are_too_few() -
 def test_hidden_masses_and_one_value_of_a_list_have_no_test() -> None:
     whole = table(masses(0.8))
     hidden = whole.assign(**{"female.low": whole["female"] - 1, "female.high": whole["female"] + 1})
-    for one in measure_interactions(hidden, ["female"], [], covariates=covariate(), seed=0):
+    for one in interactions(hidden):
         assert np.isnan([one.low, one.high, one.p]).all()
         assert (math.isfinite(one.value), one.note) == (True, HIDDEN)
     single = whole[whole["w_index"] % len(PLACES) == 0]
-    for one in measure_interactions(single, ["female"], [], covariates=covariate(), seed=0):
+    for one in interactions(single):
         assert math.isnan(one.value)
         assert one.note == "An interaction needs at least two values of either list."
 
@@ -149,16 +129,10 @@ def test_either_w_is_measured_over_the_values_of_the_other() -> None:
     whole = with_margins(observations)
     assert list(whole.frame["w_name"].unique()) == ["date x place", "date over place", "place over date"]
     results = SpuriousCorrelation().measure(observations, 0)
-    slopes = {
-        one.group["w_name"]: one.value for one in results if one.measure == "slope" and one.group["pronoun"] == "female"
-    }
-    means = y.mean(axis=0)
-    assert slopes == pytest.approx(
-        {
-            "date over place": np.polyfit(np.arange(4), means.mean(axis=1), 1)[0],
-            "place over date": np.polyfit(np.arange(3), means.mean(axis=0), 1)[0],
-        }
-    )
+    of_female = [one for one in results if one.measure == "slope" and one.group["pronoun"] == "female"]
+    by_date, by_place = (np.polyfit(range(n), y.mean(axis=(0, axis)), 1)[0] for n, axis in ((4, 2), (3, 1)))
+    slopes = {one.group["w_name"]: one.value for one in of_female}
+    assert slopes == pytest.approx({"date over place": by_date, "place over date": by_place})
     texts = [one.text for one in SpuriousCorrelation().findings(observations, results)]
     assert any("effect of date on the" in text and "depends on place" in text for text in texts)
 
@@ -172,7 +146,7 @@ def test_an_interaction_slope_of_wide_lists_is_no_rounding() -> None:
     wide = covariate("value")
     wide["date x place"]["parts"][0]["axis"] = [1800.0, 1900.0, 2000.0, 2020.0]
     wide["date x place"]["parts"][1]["axis"] = [2e4, 9e4, 2e5]
-    slope = of(measure_interactions(table(masses(0.8)), ["female"], [], covariates=wide, seed=0), "interaction_slope")
+    slope = of(interactions(table(masses(0.8)), **wide), "interaction_slope")
     assert 0 < slope.value < 1e-6
     assert slope.p < 0.05
 
@@ -182,17 +156,14 @@ def test_a_prompt_that_some_combinations_lack_makes_no_interaction() -> None:
     level.loc[level["prompt"] == "A", "female"] += 30
     lacks = (level["prompt"] == "A") & (level["w_index"] == 0) & (level["cluster"] != "sentence 0")
     level.loc[lacks, ["female", "male"]] = np.nan
-    results = measure_interactions(level, ["female"], [], covariates=covariate(), seed=0)
-    whole = of(results, "w_interaction_over_prompts")
+    whole = of(interactions(level), "w_interaction_over_prompts")
     assert whole.extras["n_clusters"] == 1
     assert math.isnan(whole.p)
 
 
 def test_sentences_have_a_line_along_either_list_and_none_over_combinations() -> None:
-    rows = SpuriousCorrelation().sentences(crossed_run(masses(0.0, 0.0)))
-    assert rows.groupby("w_name")["slope"].mean().to_dict() == pytest.approx(
-        {"date over place": 4.0, "place over date": -2.0}
-    )
+    slopes = SpuriousCorrelation().sentences(crossed_run(masses(0.0, 0.0))).groupby("w_name")["slope"].mean()
+    assert slopes.to_dict() == pytest.approx({"date over place": 4.0, "place over date": -2.0})
 
 
 def test_texts_of_a_model_without_answers_are_counted_once() -> None:

@@ -20,22 +20,16 @@ GROUPS = ["warm", "cold", "mild"]
 Masses = Sequence[float]
 
 
+RUN = {"model": "m", "prompt": "", "challenge": "c", "w_name": "date", "cluster": "k", "missing_reason": ""}
+
+
 def asked(sentence: str, *masses: Masses, w_index: Sequence[int] = (), **factors: Any) -> list[dict[str, Any]]:
     """The rows of one sentence, one for each W value."""
-    given_factors = {
-        "model": "m",
-        "prompt": "",
-        "challenge": "c",
-        "w_name": "date",
-        "cluster": "k",
-        "missing_reason": "",
-    }
-    given_factors |= {"sentence": sentence} | factors
-    return [
-        {**given_factors, "w_index": index, "w": f"w{index}", "item": f"{sentence}/{index}", "text": "___ w"}
-        | dict(zip(GROUPS, values, strict=True))
-        for index, values in zip(w_index or range(len(masses)), masses, strict=True)
-    ]
+    rows = []
+    for index, values in zip(w_index or range(len(masses)), masses, strict=True):
+        row = {"sentence": sentence, "w_index": index, "w": f"w{index}", "item": f"{sentence}/{index}", "text": "___ w"}
+        rows.append(RUN | row | factors | dict(zip(GROUPS, values, strict=True)))
+    return rows
 
 
 def scores(*rows: list[dict[str, Any]], endpoint_window: int = 1) -> pd.DataFrame:
@@ -75,18 +69,14 @@ def test_levels_and_movements(four: pd.DataFrame) -> None:
     assert four["total_variation"].tolist() == [50, 100, 0, 50]
 
 
-def test_divergence_and_entropy_are_in_percent_of_the_most_they_can_be(four: pd.DataFrame) -> None:
-    of_quarter = -(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25))  # bits, of shares 75 and 25
-    assert four.loc["some", "entropy"] == pytest.approx(100 * of_quarter / math.log2(3))
-    # The mean of both ends less the mean of 1 bit and none.
-    assert four.loc["some", "jensen_shannon"] == pytest.approx(100 * (of_quarter - 0.5))
-    assert four.loc["all", "entropy"] == pytest.approx(100 / math.log2(3))
-    assert four.loc["all", "jensen_shannon"] == pytest.approx(100)
-    assert four.loc["none", "entropy"] == pytest.approx(100)
-    assert four.loc["none", "jensen_shannon"] == pytest.approx(0, abs=1e-9)
-    of_parts = -sum(share * math.log2(share) for share in (0.625, 0.25, 0.125))
-    assert four.loc["parts", "entropy"] == pytest.approx(100 * of_parts / math.log2(3))
-    assert four.loc["parts", "jensen_shannon"] == pytest.approx(100 * (of_parts - (1 + of_quarter) / 2))
+def test_entropy_is_in_percent_of_the_most_it_can_be(four: pd.DataFrame) -> None:
+    """Of shares 75 and 25; of one half each; of three equal ones; of 62.5, 25 and 12.5."""
+    bits = [
+        -sum(share * math.log2(share) for share in shares)
+        for shares in ((0.75, 0.25), (0.5, 0.5), (0.625, 0.25, 0.125))
+    ]
+    expected = [bits[0], bits[1], math.log2(3), bits[2]]
+    assert four["entropy"].to_numpy() == pytest.approx(100 * np.array(expected) / math.log2(3))
 
 
 def test_two_values_have_no_slope(four: pd.DataFrame) -> None:
@@ -228,28 +218,24 @@ def test_plain_entropy_is_of_the_same_model_prompt_and_set_for_every_w() -> None
 
 
 def test_sentences_come_as_they_were_asked_with_their_factors() -> None:
+    ends: tuple[Masses, Masses] = ([30, 60, 10], [20, 60, 20])
+    clerk: dict[str, Any] = {"occupation": "clerk", "well_specified": False}
     table = scores(
-        asked("zebra", [30, 60, 10], [20, 60, 20], occupation="cook", well_specified=True),
-        asked("ant", [30, 60, 10], [20, 60, 20], occupation="clerk", well_specified=False),
-        asked("ant", [30, 60, 10], [40, 50, 10], occupation="clerk", well_specified=False, model="n"),
+        asked("zebra", *ends, occupation="cook", well_specified=True),
+        asked("ant", *ends, **clerk),
+        asked("ant", [30, 60, 10], [40, 50, 10], model="n", **clerk),
+        asked("ant", [30, 60, 10], [30, 60, 10], [70, 20, 10], w_name="place", **clerk),
     )
-    assert table["sentence"].tolist() == ["zebra", "ant", "ant"]
-    assert table["model"].tolist() == ["m", "m", "n"]
-    assert table["occupation"].tolist() == ["cook", "clerk", "clerk"]
-    assert table["well_specified"].tolist() == [True, False, False]
-    assert table["delta_warm"].tolist() == [10, 10, 10]
-    assert table["shift_warm"].tolist() == [-10, -10, 10]
+    names = ["sentence", "model", "w_name", "occupation", "well_specified", "shift_warm", "delta_warm"]
+    assert table[names].to_numpy().tolist() == [
+        ["zebra", "m", "date", "cook", True, -10, 10],
+        ["ant", "m", "date", "clerk", False, -10, 10],
+        ["ant", "n", "date", "clerk", False, 10, 10],
+        ["ant", "m", "place", "clerk", False, 40, 40],
+    ]
     assert {*KEYS, "cluster", "missing_reason", *score_names(GROUPS)} <= set(table)
     # What belongs to one row of the observations and not to the sentence.
     assert not {"w", "w_index", "item", *GROUPS} & set(table)
-
-
-def test_every_w_list_is_a_detector_of_its_own() -> None:
-    table = scores(
-        asked("s", [30, 60, 10], [20, 60, 20]), asked("s", [30, 60, 10], [30, 60, 10], [70, 20, 10], w_name="place")
-    )
-    assert table["w_name"].tolist() == ["date", "place"]
-    assert table["delta_warm"].tolist() == [10, 40]
 
 
 def test_features_by_hand() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -39,7 +39,7 @@ def scoring(percent: float, **factors: Any) -> pd.DataFrame:
     return cell([at < n for at in range(N)], **factors)
 
 
-def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True)
     for name in [name for name in frame if str(name).startswith("slot_")]:
         frame[name] = frame[name].fillna("")
@@ -71,10 +71,8 @@ EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
 def test_shares_of_models_wordings_and_examples_by_hand() -> None:
     """Models are 10 points from their mean, wordings 5, numbers of examples 20: 800, 200 and 3200 of 4200 in all."""
     frame = together(
-        [
-            scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
-            for m, w, s in product((-1, 1), repeat=3)
-        ]
+        scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
+        for m, w, s in product((-1, 1), repeat=3)
     )  # fmt: skip
     found = shares(frame)
     assert list(found) == [(ALL, ALL, ALL, "random", "greedy")]
@@ -87,7 +85,7 @@ def test_shares_of_models_wordings_and_examples_by_hand() -> None:
 
 def test_what_sources_do_together_is_said_apart() -> None:
     """The second wording helps one model by 20 points and harms the other as much: no main effect at all."""
-    frame = together([scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2)])
+    frame = together(scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2))
     assert shares(frame) == {
         EVERYTHING: {"model": pytest.approx(0), "wording": pytest.approx(0), "interactions": pytest.approx(100)}
     }
@@ -101,12 +99,13 @@ def test_shares_of_draws_and_classes_by_hand() -> None:
     """
     settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
     frame = together(
-        [
-            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
-            for w in (-1, 1)
-            for shots, sampling, draw, score in settings
-        ]
+        scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
+        for w in (-1, 1)
+        for shots, sampling, draw, score in settings
     )
+    told = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    levels = {"description class": 2, "shots": 2, "draw": 2, "interactions": None}
+    assert {one.group["source"]: one.extras.get("levels") for one in told} == levels
     ((_, sources),) = shares(frame).items()
     total = 1200 + 400 + 150
     assert sources == {
@@ -132,14 +131,12 @@ def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
 
 def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() -> None:
     scores = {("none", 0): 50, ("random", 5): 70, ("weak-oracle", 5): 90}
-    frame = together(
-        [
-            scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
-            for (sampling, shots), score in scores.items()
-            for w in (-1, 1)
-        ]
-    )
-    found = shares(frame)
+    frames = [
+        scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
+        for (sampling, shots), score in scores.items()
+        for w in (-1, 1)
+    ]
+    found = shares(together(frames))
     assert {key[3] for key in found} == {"random", "weak-oracle"}
     # 100 of 4 x 100 + 4 x 25 and of 4 x 400 + 4 x 25.
     assert found[ALL, ALL, ALL, "random", "greedy"]["shots"] == pytest.approx(80)
@@ -147,17 +144,11 @@ def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() ->
 
 
 def test_decodings_have_shares_of_their_own() -> None:
-    frame = together(
-        [
-            scoring(50 + (20 * w if decoding == "greedy" else 0), wording=f"w{w}", decoding=decoding)
-            for w in (-1, 1)
-            for decoding in ("greedy", "exact")
-        ]
-    )
-    found = shares(frame)
+    moves = product((-1, 1), (("greedy", 20), ("exact", 0)))
+    frames = [scoring(50 + by * w, wording=f"w{w}", decoding=decoding) for w, (decoding, by) in moves]
+    found = shares(together(frames))
     assert found[EVERYTHING]["wording"] == 100
-    exact = found[ALL, ALL, ALL, "none", "exact"]
-    assert math.isnan(exact["wording"])
+    assert math.isnan(found[ALL, ALL, ALL, "none", "exact"]["wording"])
 
 
 def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
@@ -165,61 +156,21 @@ def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
     found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     assert {one.group["source"] for one in found} == {"wording", "interactions"}
     assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
-
-
-def test_one_way_of_asking_has_no_spread() -> None:
     assert shares(scoring(50)) == {}
-
-
-def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
-    frame = together(
-        [
-            scoring(
-                50 + 5 * w + 10 * draw + shots,
-                wording=f"w{w}",
-                draw=draw,
-                shots=shots,
-                sampling="random" if shots else "none",
-            )
-            for w in range(3)
-            for shots, draw in ((0, 0), (5, 0), (5, 1))
-        ]
-    )
-    found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
-    assert {one.group["source"]: one.extras.get("levels") for one in found} == {
-        "wording": 3, "shots": 2, "draw": 2, "interactions": None,
-    }  # fmt: skip
 
 
 # Slots.
 
 
-def test_shares_of_slots_by_hand() -> None:
-    """All four combinations: 15 points by one slot, 5 by the other, nothing by both together."""
-    frame = together(
-        [scoring(50 + 15 * a + 5 * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}") for a, b in product((-1, 1), repeat=2)]
-    )  # fmt: skip
-    found = shares(frame)
-    assert found["m", "question", "0", "none", "greedy"] == {
-        "slot a": pytest.approx(90), "slot b": pytest.approx(10), "slots together": pytest.approx(0, abs=1e-9),
-    }  # fmt: skip
-
-
 def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
     """A wording that is up in one draw is down in the other; the other class has a slot of its own."""
-    frame = together(
-        [
-            *(
-                scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
-                for a, b, draw in product((-1, 1), repeat=3)
-            ),
-            *(
-                scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d)
-                for c in range(3) for d in range(2)
-            ),
-        ]
-    ).assign(shots=5, sampling="random")  # fmt: skip
-    found = shares(frame)
+    frames = [
+        scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
+        for a, b, draw in product((-1, 1), repeat=3)
+    ]
+    for c, draw in product(range(3), range(2)):
+        frames.append(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=draw))
+    found = shares(together(frames).assign(shots=5, sampling="random"))
     assert found["m", "question", "5", "random", "greedy"] == {
         "slot a": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
     }  # fmt: skip
@@ -302,29 +253,21 @@ def test_documents_that_all_differ_alike_have_an_exact_interval_or_none() -> Non
 
 def test_signs_are_of_documents_and_not_of_answers() -> None:
     """Twelve wordings at each level that all say the same are no more evidence than one."""
-    few, many = (
-        together(
-            [
-                cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}")
-                for level, right in (("x", [False] * 7), ("y", [True] * 6 + [False]))
-                for at in range(n)
-            ]
-        )
-        for n in (1, 12)
-    )
-    of_few, of_many = (next(one for one in effects(frame) if one.group["slot"] == "s") for frame in (few, many))
+    found = []
+    for n in (1, 12):
+        sides = product((("x", [False] * 7), ("y", [True] * 6 + [False])), range(n))
+        frames = [cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}") for (level, right), at in sides]
+        found += [one for one in effects(together(frames)) if one.group["slot"] == "s"]
+    of_few, of_many = found
     assert (of_few.value, of_few.p, of_few.low) == (of_many.value, of_many.p, of_many.low)
 
 
-def test_an_effect_is_of_documents_that_both_sides_have() -> None:
+def test_an_effect_is_of_documents_that_both_sides_have_if_any() -> None:
     first = cell(FIRST, wording="w1", slot_s="x")
     first.loc[3, "missing_reason"] = "lost"
     (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
     assert effect.value == pytest.approx(500 / 6)
     assert (effect.n, effect.n_missing) == (6, 1)
-
-
-def test_an_effect_of_nothing_scored_says_so() -> None:
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(OTHER, wording="w2", slot_s="y")])
     (effect,) = effects(frame.assign(missing_reason="too long"))
     assert math.isnan(effect.value)
@@ -336,10 +279,8 @@ def test_effects_of_texts_are_of_token_f1() -> None:
     design = {"task": EXTRACTION, "labels": []}
     answers = {"x": ["a cat", "a dog"], "y": ["a cat", "a b c d"]}
     frame = together(
-        [
-            cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
-            for level, said in answers.items()
-        ]
+        cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
+        for level, said in answers.items()
     )
     (effect,) = effects(frame, design, "token_f1")
     # The second document: 1 word in common of 4 and 2.
@@ -352,13 +293,11 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
     dimensions = ["politics", "politics", "race", "race"]
     said = {"bias": ["politics", "politics", "race", "politics"], "toxicity": ["race", "race", "race", "politics"]}
     frame = together(
-        [
-            cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
-                answer=answers, gold=dimensions, dimension=dimensions
-            )
-            for word, answers in said.items()
-            for task in ("identify", "generate")
-        ]
+        cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
+            answer=answers, gold=dimensions, dimension=dimensions
+        )
+        for word, answers in said.items()
+        for task in ("identify", "generate")
     )
     table = slot_table(frame, score_answers(frame, design), "exact_match")
     rows = table[table["slot"] == "target"].set_index(["dimension", "level"])
@@ -371,9 +310,6 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
     assert list(table.columns) == [
         "model", "dimension", "description_class", "shots", "sampling", "decoding", "slot", "level", "cells", "exact_match",
     ]  # fmt: skip
-
-
-def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
     frame = scoring(50)
     assert slot_table(frame, score_answers(frame, DESIGN), "accuracy").empty
 
@@ -387,12 +323,10 @@ def aliased(n: int = 40, seed: int = 1, pairs: Sequence[tuple[str, str]] = WORDS
     """Two verbs crossed with pairs of words; toxicity alone lowers the score, and what stands beside it does nothing."""
     rng = np.random.default_rng(seed)
     return together(
-        [
-            cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
-                 slot_target=target, slot_text=text)
-            for verb in ("identify", "generate")
-            for target, text in pairs
-        ]
+        cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
+             slot_target=target, slot_text=text)
+        for verb in ("identify", "generate")
+        for target, text in pairs
     )  # fmt: skip
 
 
@@ -459,10 +393,8 @@ def test_effects_are_those_of_least_squares(seed: int) -> None:
 def test_shares_of_slots_that_change_together_are_of_them_together() -> None:
     """Half of the wordings 20 points above the others: all of it of both slots, and none of one of them."""
     frame = together(
-        [
-            scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
-            for a, b in product((0, 1), repeat=2)
-        ]
+        scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
+        for a, b in product((0, 1), repeat=2)
     )
     ((_, found),) = ((key, some) for key, some in shares(frame).items() if "question" in key)
     assert found == {
@@ -499,11 +431,8 @@ def test_an_effect_on_one_dimension_is_found_there() -> None:
     ]
     of_word = {one.group["dimension"]: one for one in found if one.group["slot"] == "word"}
     assert set(of_word) <= {"politics", ALL}
-    assert (of_word["politics"].value, of_word["politics"].extras["first"], of_word["politics"].n) == (
-        -100.0,
-        100.0,
-        16,
-    )
+    politics = of_word["politics"]
+    assert (politics.value, politics.extras["first"], politics.n) == (-100.0, 100.0, 16)
 
 
 def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:
@@ -515,9 +444,6 @@ def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:
     whole = next(one for one in told if one.group["slot"] == "word" and one.group["dimension"] == ALL)
     parts = [one for one in told if one.group["slot"] == "word" and one.group["dimension"] != ALL]
     assert whole.value == pytest.approx(np.mean([one.value for one in parts]))
-
-
-def test_a_dimension_of_all_texts_is_told_once() -> None:
     frame = by_dimension(8)
     frame["dimension"] = "politics"
     assert {one.group["dimension"] for one in effects(frame, OF_DIMENSIONS, "exact_match")} == {ALL}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen
 from undertow.models.generation.constraints import (
     END,
     LabelTrie,
@@ -19,20 +20,18 @@ from undertow.models.generation.constraints import (
     greedy_label,
     label_nats,
 )
+from undertow.types import BEST_SPAN, ConstrainedGenerateQuery
 
-Tokens = tuple[int, ...]
-Table = Callable[[Tokens], dict[int, float]]
 N_TOKENS = 5
 
 
-def table(seed: int, *, levels: int = 0) -> Table:
+def table(seed: int, *, levels: int = 0) -> NatsAfter:
     """Log-probabilities of every token and an end after any text, of so many different weights; 0 for any number of them."""
 
-    def after(written: Tokens) -> dict[int, float]:
+    def after(written: Tokens) -> Any:
         draws = np.random.default_rng([seed, len(written), *written])
         weights = draws.integers(1, levels + 1, N_TOKENS + 1) if levels else draws.gamma(0.3, size=N_TOKENS + 1) + 1e-9
-        nats = np.log(weights / weights.sum()).tolist()
-        return dict(zip([*range(N_TOKENS), END], nats, strict=True))
+        return np.log(weights / weights.sum())  # the end is the last one
 
     return after
 
@@ -42,7 +41,7 @@ LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
 PASSAGES = st.lists(st.integers(0, N_TOKENS - 1), min_size=1, max_size=9).map(tuple)
 
 
-def nexts_of(trie: LabelTrie, after: Table) -> Nexts:
+def nexts_of(trie: LabelTrie, after: NatsAfter) -> Nexts:
     """What is read of a table: the allowed tokens and the end, at every state that has anything to read."""
     found = {}
     for written in trie.inner_nodes():
@@ -57,69 +56,32 @@ def nexts_of(trie: LabelTrie, after: Table) -> Nexts:
 # Labels.
 
 
-def followers(labels: Sequence[Tokens], written: Tokens) -> list[int]:
-    """What may come next: tokens in ascending order, then the end."""
-    going_on = {one[len(written)] for one in labels if len(one) > len(written) and one[: len(written)] == written}
-    return sorted(going_on) + [END] * (written in labels)
-
-
-def walked(labels: Sequence[Tokens], after: Table) -> int:
-    """The label that greedy decoding comes to, as it is defined: the first of the most probable ones, step by step."""
-    written: Tokens = ()
-    while True:
-        candidates = followers(labels, written)
-        if candidates == [END]:
-            return labels.index(written)
-        nats = after(written)
-        token = next(one for one in candidates if nats[one] == max(nats[other] for other in candidates))
-        if token == END:
-            return labels.index(written)
-        written = (*written, token)
-
-
-@settings(max_examples=60)
-@given(LABELS, TABLES)
-def test_a_greedy_label_is_the_one_that_a_walk_comes_to(labels: list[Tokens], after: Table) -> None:
-    trie = LabelTrie.from_labels(labels)
-    assert greedy_label(trie, nexts_of(trie, after))[1] == walked(labels, after)
-
-
-@settings(max_examples=60)
-@given(LABELS, TABLES)
-def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_go_on(
-    labels: list[Tokens], after: Table
+@settings(max_examples=120)
+@given(LABELS, TABLES, st.booleans())
+def test_labels_are_chosen_and_have_probabilities_as_one_at_a_time(
+    labels: list[Tokens], after: NatsAfter, early: bool
 ) -> None:
     trie = LabelTrie.from_labels(labels)
-    expected = []
-    for label in labels:
-        nats = [after(label[:at])[token] for at, token in enumerate(label)]
-        goes_on = any(other != label and other[: len(label)] == label for other in labels)
-        expected.append(math.fsum(nats) + (after(label)[END] if goes_on else 0.0))
-    assert label_nats(trie, nexts_of(trie, after)) == pytest.approx(expected, abs=1e-12)
+    nexts = nexts_of(trie, after)
+    written, values, _ = chosen(labels, after, {END}, early=early)
+    found = (written, labels.index(written) if written in labels else None)
+    assert greedy_label(trie, nexts, ends_early=early) == found
+    assert label_nats(trie, nexts) == pytest.approx(values, abs=1e-12)
 
 
 @settings(max_examples=60)
-@given(LABELS, TABLES)
-def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], after: Table) -> None:
-    """And what is normalised over what it allows sums to one over the labels."""
+@given(LABELS)
+def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens]) -> None:
     trie = LabelTrie.from_labels(labels)
-
-    def allowed_only(written: Tokens) -> dict[int, float]:
-        nats = after(written)
-        candidates = followers(labels, written)
-        total = math.log(math.fsum(math.exp(nats[token]) for token in candidates))
-        return {token: nats[token] - total if token in candidates else -math.inf for token in (*range(N_TOKENS), END)}
-
-    assert math.fsum(map(math.exp, label_nats(trie, nexts_of(trie, allowed_only)))) == pytest.approx(1.0)
     states: list[tuple[Tokens, LabelTrie]] = [((), trie)]
-    read = set()
     for written, state in states:
-        assert [*state.allowed, *[END] * state.may_end] == followers(labels, written)
+        n = len(written)
+        assert list(state.allowed) == sorted({one[n] for one in labels if len(one) > n and one[:n] == written})
         assert state.label == (labels.index(written) if written in labels else None)
+        assert state.may_end == (written in labels)
         states += [((*written, token), state.after(token)) for token in state.allowed]
-        read |= {written} if state.allowed else set()
     assert {written for written, state in states if state.may_end} == set(labels)
-    assert list(trie.inner_nodes()) == sorted(read)
+    assert list(trie.inner_nodes()) == sorted(written for written, state in states if state.allowed)
 
 
 def test_labels_that_cannot_be_told_apart_are_no_trie() -> None:
@@ -152,14 +114,7 @@ def test_a_span_goes_through_every_piece_of_its_passage_and_nothing_else(passage
 # The most probable span.
 
 
-def whole_nats(passage: Tokens, piece: Tokens, after: Table) -> float:
-    """The log-probability of a piece: of its tokens, and of an end unless it is at the end wherever it stands."""
-    nats = math.fsum(after(piece[:at])[token] for at, token in enumerate(piece))
-    goes_on = any((*piece, token) in pieces(passage) for token in passage)
-    return nats + (after(piece)[END] if goes_on else 0.0)
-
-
-def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list[Tokens]]:
+def searched(passage: Tokens, after: NatsAfter, most: int) -> tuple[SpanSearch, list[Tokens]]:
     """A search to its end, and what it asked about, in order."""
     search = SpanSearch.from_passage(passage)
     asked: list[Tokens] = []
@@ -186,9 +141,9 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
 
 @settings(max_examples=60)
 @given(PASSAGES, TABLES, st.integers(1, 6))
-def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: Table, most: int) -> None:
+def test_a_search_finds_the_most_probable_of_all_spans(passage: Tokens, after: NatsAfter, most: int) -> None:
     search, asked = searched(passage, after, most)
-    nats = {piece: whole_nats(passage, piece, after) for piece in pieces(passage)}
+    nats = Rules(ConstrainedGenerateQuery("What?", "It.", BEST_SPAN), passage, {END}, after).spans()
     assert search.best_nats == pytest.approx(max(nats.values()), abs=1e-9)
     assert nats[search.best] == pytest.approx(max(nats.values()), abs=1e-9)
     assert len(set(asked)) == len(asked)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import answers, found_as
+from helpers.answering import answers, blank, found_as
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
+from undertow.models import resolve
 from undertow.models.base import BatchLimits, EncodedQuery, ModelRequest, UnsupportedQueryError
 from undertow.models.families import causal
 from undertow.types import EXACT, ClozeQuery, ContinuationQuery, Option, ScoredQuery
@@ -59,11 +60,8 @@ def test_the_default_model_has_its_golden_values_and_reads_alike_in_every_way(sm
     limits = smollm2.limits
     assert limits.tree_depth > 1000
     try:
-        for name, other in {
-            "tree": limits,
-            "small trees": BatchLimits(20, 1000),
-            "batches": BatchLimits(400, 0),
-        }.items():
+        ways = {"tree": limits, "small trees": BatchLimits(20, 1000), "batches": BatchLimits(400, 0)}
+        for name, other in ways.items():
             smollm2.limits = other
             for answer, values in zip(answers(smollm2, QUERIES, tmp_path / name), expected, strict=True):
                 assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS), name
@@ -89,6 +87,9 @@ def test_every_architecture_reads_as_one_text_at_a_time(
 ) -> None:
     model = opened(network(builder))
     assert (model.limits.tree_depth > 0) == reads_trees, model.notes
+    if builder == "tiny_gemma2":  # texts longer than its sliding window are no trees
+        assert model.limits.tree_depth == 8
+        assert not model.head_apart  # softcapping after the head was noticed
     if not reads_trees:
         assert any("read in plain batches" in note for note in model.notes)
     with AnswerCache(tmp_path / "dry") as store:
@@ -103,20 +104,12 @@ def test_every_architecture_reads_as_one_text_at_a_time(
 
 def test_other_prob_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:
     model = opened(network("tiny_llama"))
-    query = ClozeQuery(
-        ("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",)))
-    )
+    query = blank("In 1953, ", " was a child.", "she", "he", "they")
     (answer,) = answers(model, [query], tmp_path / "s")
     firsts = [model.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
     with torch.inference_mode():
         probs = model.network(torch.tensor([model.tokenizer("In 1953,")["input_ids"]])).logits[0, -1].softmax(-1)
     assert answer.other_prob == pytest.approx(1 - float(probs[sorted(set(firsts))].sum()), abs=1e-4)
-
-
-def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(network: Network) -> None:
-    model = opened(network("tiny_gemma2"))
-    assert model.limits.tree_depth == 8
-    assert not model.head_apart  # softcapping after the head was noticed
 
 
 def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Network) -> None:
@@ -131,10 +124,8 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Networ
 
 
 def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
-    found = causal.resolve(ModelRequest(network("tiny_bert_head")))
-    assert found is not None
     with pytest.raises(UndertowError, match="depend on later tokens, so it is not a causal model"):
-        found.open()
+        opened(network("tiny_bert_head"))
 
 
 def test_a_head_that_refuses_is_tried_another_way(network: Network, tmp_path: Path) -> None:
@@ -168,9 +159,8 @@ def test_tokens_around_a_text_are_no_part_of_it(template: str, network: Network,
     for one, other in zip(plain.encode(QUERIES), around.encode(QUERIES), strict=True):
         assert isinstance(one, EncodedQuery)
         assert isinstance(other, EncodedQuery)
-        assert [[t for _, t in path.reads] for path in one.paths] == [
-            [t for _, t in path.reads] for path in other.paths
-        ]
+        of_one, of_other = ([[token for _, token in path.reads] for path in some.paths] for some in (one, other))
+        assert of_one == of_other
         assert other.paths[0].tokens[0] == 0 or not template.startswith("<s>")
 
 
@@ -202,21 +192,7 @@ def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> 
 
 def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None:
     folder = Path(copied(network, tmp_path))
-    before = causal.resolve(ModelRequest(str(folder)))
-    again = causal.resolve(ModelRequest(str(folder)))
+    before, again = (resolve(ModelRequest(str(folder))).identity for _ in range(2))
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
-    after = causal.resolve(ModelRequest(str(folder)))
-    assert before is not None
-    assert again is not None
-    assert after is not None
-    assert before.identity == again.identity
-    assert before.identity.revision != after.identity.revision
-
-
-def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: Network, tmp_path: Path) -> None:
-    folder = network("tiny_llama")
-    full, half = opened(folder), opened(folder, dtype="bfloat16")
-    assert full.identity.key("exact") != half.identity.key("exact")
-    for one, other in zip(answers(full, QUERIES, tmp_path / "s"), answers(half, QUERIES, tmp_path / "s"), strict=True):
-        assert one.logprobs_nats != other.logprobs_nats
-        assert other.logprobs_nats == pytest.approx(one.logprobs_nats, abs=1.0)
+    assert before == again
+    assert before.revision != resolve(ModelRequest(str(folder))).identity.revision

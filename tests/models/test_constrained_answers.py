@@ -7,19 +7,17 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.answering import TOLERANCE_NATS, alike, answers, found_as, told
+from helpers.answering import TOLERANCE_NATS, alike, answers, told
 from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
 from helpers.sampled_cases import briefly, paired
 from helpers.tiny_models import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import estimate
 from undertow.inference.work_units import QueryRunner, WorkUnit
 from undertow.models.backend.tree_attention import TreeKVCache
 from undertow.models.base import PrefixTree
@@ -27,6 +25,7 @@ from undertow.models.generation import backends, generator
 from undertow.types import (
     BEST_SPAN,
     EXACT,
+    PAPER,
     PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,
@@ -43,6 +42,8 @@ torch = pytest.importorskip("torch", reason="the model extra is not installed")
 transformers = pytest.importorskip("transformers")
 
 SMILE = "\N{GRINNING FACE}"
+Asked = MultipleChoiceQuery | ConstrainedGenerateQuery
+CONSTRAINTS = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
 DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
 DOCUMENTS = (
     "The cats of the house sat by the sea, and they said no.",
@@ -93,11 +94,16 @@ def noting(network: Any) -> Iterator[list[int]]:
 # One text at a time, by the plainest means.
 
 
-def nats_after(asked: Any, tokens: Sequence[int]) -> Any:
+def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
     """Log-probabilities of all tokens after a text [token]: one text, one forward pass, no cache."""
-    with torch.inference_mode():
-        logits = asked.network(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
-    return logits[0, -1].double().log_softmax(-1).numpy()
+
+    @cache
+    def nats(written: Tokens) -> Any:
+        with torch.inference_mode():
+            logits = asked.network(input_ids=torch.tensor([[*prompt, *written]]), use_cache=False).logits
+        return logits[0, -1].double().log_softmax(-1).numpy()
+
+    return nats
 
 
 def spelled(asked: Any, text: str) -> list[int]:
@@ -111,11 +117,7 @@ def in_chat(asked: Any, text: str) -> list[int]:
     return said
 
 
-def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
-    return cache(lambda written: nats_after(asked, [*prompt, *written]))
-
-
-def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
+def chosen_by_hand(asked: Any, query: MultipleChoiceQuery, protocol: str = EXACT) -> tuple[str, list[float], float]:
     """The greedy label, all log-probabilities, and the other probability: by texts that are tokenised whole."""
     text = query.display_text()
     if query.chat:
@@ -131,8 +133,10 @@ def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[fl
         min(map(len, (prompt, *whole))),
     )
     labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
-    at, values, other_prob = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
-    return query.labels[at].strip(), values, other_prob
+    ends, early = {asked.tokenizer.eos_token_id}, protocol == PAPER
+    written, values, other_prob = chosen(labels, after(asked, prompt[:start]), ends, early=early)
+    found = query.labels[labels.index(written)] if written in labels else decoded(asked, written)
+    return found.strip(), values, other_prob
 
 
 def prompt_and_passage(asked: Any, query: ConstrainedGenerateQuery) -> tuple[list[int], Tokens]:
@@ -160,27 +164,30 @@ def breaks_line(asked: Any, query: ConstrainedGenerateQuery, written: Tokens) ->
     return query.line_ends and bool({"\n", "\r"} & set(asked.tokenizer.decode(list(written[-1:]))))
 
 
-def rules_of(asked: Any, query: ConstrainedGenerateQuery) -> tuple[Rules, NatsAfter]:
+def rules_of(asked: Any, query: ConstrainedGenerateQuery) -> Rules:
     prompt, passage = prompt_and_passage(asked, query)
-    rules = Rules(query, passage, ends_for(asked, query), lambda written: breaks_line(asked, query, written))
-    return rules, after(asked, prompt)
-
-
-def written_by_hand(asked: Any, query: ConstrainedGenerateQuery) -> tuple[Tokens, float]:
-    """A greedy answer's tokens and log-probability."""
-    rules, nats = rules_of(asked, query)
-    return rules.greedy(nats)
-
-
-def best_by_hand(asked: Any, query: ConstrainedGenerateQuery) -> dict[Tokens, float]:
-    """The log-probability of every span."""
-    rules, nats = rules_of(asked, query)
-    return rules.spans(nats)
+    ends = ends_for(asked, query)
+    return Rules(query, passage, ends, after(asked, prompt), lambda written: breaks_line(asked, query, written))
 
 
 def decoded(asked: Any, tokens: Sequence[int]) -> str:
     text: str = asked.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
+
+
+def check(asked: Any, queries: Sequence[Asked], protocol: str = EXACT) -> list[Answer]:
+    """Ask, and compare every answer with the plainest way to come to it."""
+    found = told(asked, queries, protocol)
+    for query, answer in zip(queries, found, strict=True):
+        if isinstance(query, MultipleChoiceQuery):
+            text, values, other_prob = chosen_by_hand(asked, query, protocol)
+            assert (answer.text, answer.missing_reason, answer.n_dropped_shots) == (text, "", 0)
+            assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+            assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
+        else:
+            rules = rules_of(asked, query)
+            assert len(rules.check(answer, partial(decoded, asked))) <= len(rules.passage)
+    return found
 
 
 # Choices.
@@ -193,6 +200,7 @@ def choices(**settings: Any) -> list[MultipleChoiceQuery]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
+    """And by protocol paper an end may come within a label."""
     asked = model(kind)
     queries = [
         *choices()[::2],
@@ -205,18 +213,11 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
         MultipleChoiceQuery("Again and again and again, it is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
         MultipleChoiceQuery("What?\nAnswer: ", ("gender", "race", "religion")),
     ]  # fmt: skip
-    found = told(asked, queries)
+    found = check(asked, queries)
     assert not asked.refusal
-    for query, answer in zip(queries, found, strict=True):
-        text, values, other_prob = chosen_by_hand(asked, query)
-        assert not answer.missing_reason
-        assert answer.text in {label.strip() for label in query.labels}
-        assert answer.text == text
-        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-        assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
-        assert not answer.n_dropped_shots
-    greedy = [query.labels.index(f" {answer.text}") for query, answer in zip(queries[:8], found, strict=False)]
-    assert len(set(greedy)) > 1
+    assert len({answer.text for answer in found[:8]}) > 1
+    by_paper = {f" {answer.text}" for answer in check(asked, choices(), PAPER)}
+    assert kind == "sentence pieces" or by_paper - {*DIMENSIONS}
 
 
 # Writing.
@@ -243,74 +244,31 @@ def fits(asked: Any, query: ConstrainedGenerateQuery) -> bool:
     return spelled(asked, query.display_text() + " " + query.passage)[: len(prompt)] == prompt
 
 
-@pytest.mark.parametrize(("constraint", "kind"), paired([UNCONSTRAINED, PASSAGE_TOKENS, SPAN], KINDS))
-def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
-    asked = model(kind)
-    queries = writings(PASSAGES[::2], TASKS[:1] + TASKS[3:4], constraint=constraint)
-    queries += writings(PASSAGES[2:3], constraint=constraint, shots=SHOTS[:2])
-    queries += writings(PASSAGES[2:3], constraint=constraint, chat=True)
-    for query, answer in zip(queries, told(asked, queries), strict=True):
-        tokens, nats = written_by_hand(asked, query)
-        passage = prompt_and_passage(asked, query)[1]
-        assert len(tokens) <= len(passage)
-        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-        assert math.isnan(answer.other_prob)
-        if constraint == SPAN:
-            assert answer.text in query.passage
-            said = decoded(asked, tokens)
-            assert answer.text == said.strip() or kind != "byte-level" or "\ufffd" in said
-        else:
-            assert answer.text == decoded(asked, tokens)
-
-
-def own_search(network: Any, prompt: list[int], n_tokens: int, end: int | None) -> list[int]:
-    """What the network's own greedy search writes after a prompt."""
-    fed = torch.tensor([prompt])
-    settings = {"do_sample": False, "max_new_tokens": n_tokens, "eos_token_id": end, "pad_token_id": 1}
-    out: list[int] = network.generate(fed, attention_mask=torch.ones_like(fed), **settings)[0].tolist()
-    return out[len(prompt) :]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
-    asked = model(kind)
-    queries = [
-        *writings(("the cats, the cats of the sea", f"no {SMILE} no", "Yes\nno"), TASKS[:2], constraint=BEST_SPAN),
-        ConstrainedGenerateQuery("What?", "the cats said", BEST_SPAN, chat=True),
-        ConstrainedGenerateQuery("What?", "the cats said", BEST_SPAN, shots=SHOTS),
-    ]
-    for query, answer in zip(queries, told(asked, queries), strict=True):
-        every = best_by_hand(asked, query)
-        best = max(every, key=lambda span: every[span])
-        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
-        assert answer.text in query.passage
-        if kind == "byte-level" and "\ufffd" not in decoded(asked, best):
-            assert answer.text == decoded(asked, best).strip()
+@pytest.mark.parametrize(("constraint", "kind"), paired(CONSTRAINTS, KINDS))
+def test_greedy_answers_and_best_spans_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
+    short = ("the cats, the cats of the sea", f"no {SMILE} no", "Yes\nno", "the cats said")
+    queries = writings(
+        short if constraint == BEST_SPAN else PASSAGES[::2], TASKS[:1] + TASKS[3:4], constraint=constraint
+    )
+    queries += writings(short[3:], constraint=constraint, shots=SHOTS[:2])
+    queries += writings(short[3:], constraint=constraint, chat=True)
+    check(model(kind), queries)
 
 
 LINE_KINDS = ("byte-level", "sentence pieces", "unigram")
 LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
 
 
-@pytest.mark.parametrize(("constraint", "kind"), paired([UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN], LINE_KINDS))
+@pytest.mark.parametrize(("constraint", "kind"), paired(CONSTRAINTS, LINE_KINDS))
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
     tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(2)]
     queries = [query for query in writings(LINES, tasks, constraint=constraint, line_ends=True) if fits(asked, query)]
     assert len(queries) >= 12
-    found = told(asked, queries)
+    found = check(asked, queries)
     plain = told(asked, [replace(query, line_ends=False) for query in queries])
     if kind == "byte-level":
         assert [one.text for one in plain] != [one.text for one in found]
-    for query, answer in zip(queries, found, strict=True):
-        if constraint == BEST_SPAN:
-            every = best_by_hand(asked, query)
-            assert answer.logprobs_nats == pytest.approx((max(every.values()),), abs=TOLERANCE_NATS)
-        else:
-            tokens, nats = written_by_hand(asked, query)
-            assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-            assert answer.text.strip() == decoded(asked, tokens).replace("\r", "\n").partition("\n")[0].strip()
-        assert not {"\n", "\r"} & set(answer.text)
 
 
 def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> None:
@@ -329,12 +287,6 @@ def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> No
 
 
 # Drawing.
-
-
-def outcomes(asked: Any, query: ConstrainedGenerateQuery) -> dict[str, float]:
-    """The probability of every answer, by what it says."""
-    rules, nats = rules_of(asked, query)
-    return rules.outcomes(nats, lambda tokens: decoded(asked, tokens))
 
 
 @cache
@@ -362,9 +314,10 @@ def test_answers_are_drawn_as_often_as_they_are_probable(query: ConstrainedGener
     asked = decided()
     found = told(asked, [replace(query, seed=seed) for seed in range(N_DRAWS)])
     texts = [answer.text for answer in found]
-    assert drawn_p(texts, outcomes(asked, query)) > 1e-3
+    assert drawn_p(texts, rules_of(asked, query).outcomes(partial(decoded, asked))) > 1e-3
     # And the test would notice another temperature.
-    assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 2))) < 1e-4
+    warmer = replace(query, temperature=query.temperature * 2)
+    assert drawn_p(texts, rules_of(asked, warmer).outcomes(partial(decoded, asked))) < 1e-4
 
 
 def test_a_drawn_answer_depends_on_its_query_alone() -> None:
@@ -393,12 +346,11 @@ def short_model() -> Any:
     return model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
 
 
-def long_queries() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
-    constraints = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+def long_queries() -> list[Asked]:
     return [
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS),
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
-        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in constraints),
+        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in CONSTRAINTS),
     ]
 
 
@@ -466,27 +418,19 @@ def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_in_plain_batches() -> None:
     asked = model()
     asked._refusal = "told so"
-    with noting(asked.network):
-        alike(told(asked, mixture()), reference())
+    alike(told(asked, mixture()), reference())
     assert asked.tree.trunk is None
 
 
 def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 16)
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     with noting(asked.network) as fed:
-        (answer,) = told(asked, choices()[:1])
+        told(asked, choices()[:1])
     assert len(fed) > 1
     assert max(fed) == 16
-    text, values, _ = chosen_by_hand(asked, choices()[0])
-    assert answer.text == text
-    assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-
-
-def ready(asked: Any) -> Any:
-    """The model, its checks behind it."""
-    assert not asked.refusal
-    return asked
+    check(asked, choices()[:1])
 
 
 def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
@@ -499,7 +443,8 @@ def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
 def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all packs, and whatever else is in them, all but the last token of what begins one."""
     monkeypatch.setattr(backends, "CPU_FORWARD_TOKENS", 150)
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     prompts, _ = asked.split_queries(many())
     paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.nodes]
     n_nodes = len(PrefixTree.from_paths(paths).tokens)
@@ -516,7 +461,8 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = ready(model())
+    asked = model()
+    assert not asked.refusal  # its checks are behind it
     told(asked, mixture()[:20])
     feed, n_calls = TreeKVCache.feed, 0
 
@@ -538,52 +484,37 @@ def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_rig
 # Networks that take no tree, or not all of one.
 
 
+def architecture(build: Callable[[], Any]) -> Any:
+    tokenizer = byte_level()
+    network = build()
+    network.resize_token_embeddings(len(tokenizer))
+    return model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+
+
 @pytest.mark.parametrize(
     ("build", "in_tree"),
     [(tiny_gpt2, True), (tiny_gemma2, True), (tiny_mamba, False), (tiny_bloom, False), (tiny_gpt_neo, False)],
     ids=["gpt2", "gemma2", "mamba", "bloom", "gpt-neo"],
 )
 def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], Any], in_tree: bool) -> None:
-    tokenizer = byte_level()
-    network = build()
-    network.resize_token_embeddings(len(tokenizer))
-    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    asked = architecture(build)
     assert (not asked.refusal) == in_tree
-    labelled = [
-        MultipleChoiceQuery(f"The {word}.{task}", DIMENSIONS)
-        for word in ("sea", "cats")
-        for task in ("\nAnswer:", " It is")
-    ]
-    written = [
-        ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, said the cats", constraint, line_ends=True)
-        for word in ("sea", "cats", "cats of old") for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN)
-    ]  # fmt: skip
-    searched = [
-        ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, the cats", BEST_SPAN) for word in ("sea", "cats")
-    ]
-    found = told(asked, [*labelled, *written, *searched])
-    for choice, answer in zip(labelled, found, strict=False):
-        text, values, other_prob = chosen_by_hand(asked, choice)
-        assert answer.text == text
-        assert (*answer.logprobs_nats, answer.other_prob) == pytest.approx((*values, other_prob), abs=TOLERANCE_NATS)
-    for query, answer in zip(written, found[len(labelled) :], strict=False):
-        tokens, nats = written_by_hand(asked, query)
-        assert answer.text.strip() == decoded(asked, tokens).strip()
-        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-    for query, answer in zip(searched, found[-len(searched) :], strict=True):
-        assert answer.logprobs_nats == pytest.approx((max(best_by_hand(asked, query).values()),), abs=TOLERANCE_NATS)
+    queries: list[Asked] = []
+    for word in ("sea", "cats", "cats of old"):
+        queries += [MultipleChoiceQuery(f"The {word}.{task}", DIMENSIONS) for task in ("\nAnswer:", " It is")]
+        queries += writings(("the sea, the cats",), (f"The {word}.\nAnswer:",), constraint=BEST_SPAN)
+        for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN):
+            passage, text = "the sea, said the cats", f"The {word}.\nAnswer:"
+            queries.append(ConstrainedGenerateQuery(text, passage, constraint, line_ends=True))
+    check(asked, queries)
 
 
 def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> None:
-    tokenizer = byte_level()
-    network = tiny_gemma2()
-    network.resize_token_embeddings(len(tokenizer))
-    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    asked = architecture(tiny_gemma2)
     assert asked.prompt_depth == 8
-    short, long = MultipleChoiceQuery("The sea.", (" no", " cats")), MultipleChoiceQuery(DOCUMENTS[0], (" no", " cats"))
-    for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
-        assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
-    assert list(map(len, asked.sections([short, long]))) == [1, 1]
+    queries = [MultipleChoiceQuery(text, (" no", " cats")) for text in ("The sea.", DOCUMENTS[0])]
+    check(asked, queries)
+    assert list(map(len, asked.sections(queries))) == [1, 1]
 
 
 def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
@@ -602,10 +533,8 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
         found.append(told(asked, queries))
     alike(found[0], found[1])
     for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
-        prompt, passage = prompt_and_passage(asked, query)
-        tokens = own_search(network, prompt, len(passage), None)
-        assert answer.text == decoded(asked, tokens)
-        assert len(tokens) == len(passage)
+        rules = replace(rules_of(asked, query), ends=set())
+        assert len(rules.check(answer, partial(decoded, asked))) == len(rules.passage)
     assert found[0][-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
 
 
@@ -632,39 +561,19 @@ def test_a_cache_that_keeps_what_it_should_not_is_found_out(
 
 
 def test_a_network_that_says_no_numbers_has_no_answers() -> None:
-    asked = ready(model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level")))
+    asked = model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level"))
+    assert not asked.refusal
     with torch.no_grad():
         asked.network.lm_head.weight.fill_(math.nan)
     queries: list[Query] = [
         choices()[0],
-        *(
-            ConstrainedGenerateQuery("The sea.", "the cats", one)
-            for one in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
-        ),
+        *(ConstrainedGenerateQuery("The sea.", "the cats", one) for one in CONSTRAINTS),
     ]
     queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
     assert {one.missing_reason for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
 
 
 # With a store.
-
-
-def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
-    short = short_model()
-    queries = [
-        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS),
-        *long_queries(),
-        ConstrainedGenerateQuery("The sea. " * 40, "the cats"),
-    ]
-    found = answers(short, queries, tmp_path / "s")
-    with noting(short.network) as fed:
-        again = answers(short, queries, tmp_path / "s")
-    assert not fed
-    assert repr(again) == repr(found)
-    alike(found, told(short, queries))
-    assert [bool(one.n_dropped_shots) for one in found] == [False, *[True] * 6, False]
-    assert all(one.text for one in found[:2])
-    assert "longer than the 56 tokens" in found[-1].missing_reason
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,16 +622,6 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
                 answers |= arrived.answers
         said.append({digest: repr(answers[digest]) for digest in distinct})
     assert said[0] == said[1]
-
-
-def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
-    with AnswerCache(tmp_path / "s") as store:
-        whole, labels = (estimate(found_as(model()), queries, store, EXACT) for queries in (mixture(), choices()))
-        assert store.summary() == []
-    assert whole.n_tokens > max(500, labels.n_tokens)
-    assert labels.n_passes == 1
-    assert whole.seconds > 0
-    assert whole.memory_bytes > 0
 
 
 def test_a_pack_costs_the_tokens_of_its_tree_and_the_memory_of_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:

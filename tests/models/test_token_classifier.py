@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +29,14 @@ LABELS = ("female", "male", "neutral")
 WORDS = {"female": ("she", "her", "woman"), "male": ("he", "him"), "neutral": ("they",)}
 
 
-def network_of(
-    style: str, tokenizer: Any, labels: tuple[str, ...], architecture: str = "ForTokenClassification"
-) -> Any:
+def network_of(style: str, tokenizer: Any, architecture: str = "ForTokenClassification") -> Any:
     """Random weights, drawn wide enough that labels are not all as probable as each other."""
     import torch
 
     network = network_of_kind(
         {"bert": "Bert", "roberta": "Roberta"}[style], architecture, vocab_size=len(tokenizer), intermediate_size=64,
         max_position_embeddings=POSITIONS + (2 if style == "roberta" else 0), pad_token_id=tokenizer.pad_token_id,
-        id2label=dict(enumerate(labels)), label2id={label: number for number, label in enumerate(labels)},
+        id2label=dict(enumerate(LABELS)), label2id={label: number for number, label in enumerate(LABELS)},
     ).eval()  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -45,42 +45,25 @@ def network_of(
     return network
 
 
-def saved(folder: Path, style: str, labels: tuple[str, ...] = LABELS) -> str:
-    tokenizer = wordpiece_tokenizer() if style == "bert" else byte_level_tokenizer()
-    return kept(network_of(style, tokenizer, labels), tokenizer, folder)
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {style: saved(tmp_path_factory.mktemp(style), style) for style in STYLES}
-
-
-@pytest.fixture(scope="module")
-def models(folders: dict[str, str]) -> dict[str, token_classifier.TokenClassifierModel]:
-    return {style: opened(folder) for style, folder in folders.items()}
-
-
-@pytest.fixture(params=STYLES)
-def model(
-    models: dict[str, token_classifier.TokenClassifierModel], request: pytest.FixtureRequest
-) -> token_classifier.TokenClassifierModel:
-    """Each in turn."""
-    return models[request.param]
+    tokenizers = zip(STYLES, (wordpiece_tokenizer(), byte_level_tokenizer()), strict=True)
+    return {style: kept(network_of(style, one), one, tmp_path_factory.mktemp(style)) for style, one in tokenizers}
 
 
 opened = partial(answering.opened, token_classifier)
 
 
-def options(*groups: str) -> tuple[Option, ...]:
-    return tuple(Option(group, (word,)) for group in groups or WORDS for word in WORDS[group])
+@pytest.fixture(params=STYLES)
+def model(folders: dict[str, str], request: pytest.FixtureRequest) -> Any:
+    """Each in turn."""
+    return opened(folders[request.param])
 
 
 def blank(before: str, after: str, *groups: str) -> ClozeQuery:
-    return ClozeQuery((before, after), options(*groups))
-
-
-def said(model: token_classifier.TokenClassifierModel, *queries: Query) -> list[Answer]:
-    return told(model, queries)
+    return ClozeQuery(
+        (before, after), tuple(Option(group, (word,)) for group in groups or WORDS for word in WORDS[group])
+    )
 
 
 def sums(query: ClozeQuery, answer: Answer) -> dict[str, float]:
@@ -91,15 +74,14 @@ def sums(query: ClozeQuery, answer: Answer) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_probabilities_are_those_of_transformers_own_forward(style: str, folders: dict[str, str], models: Any) -> None:
+def test_probabilities_are_those_of_transformers_own_forward(model: Any) -> None:
     import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-    network = AutoModelForTokenClassification.from_pretrained(folders[style]).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folders[style])
+    network = AutoModelForTokenClassification.from_pretrained(model.identity.name).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model.identity.name)
     queries = [blank("In 1801, ", " was a child."), blank("", " was an adult in Peru."), blank("The baker met ", ".")]
-    for query, answer in zip(queries, said(models[style], *queries), strict=True):
+    for query, answer in zip(queries, told(model, queries), strict=True):
         coded = tokenizer(query.display_text(tokenizer.mask_token), return_tensors="pt")
         at = int((coded["input_ids"][0] == tokenizer.mask_token_id).nonzero())
         with torch.no_grad():
@@ -108,30 +90,24 @@ def test_probabilities_are_those_of_transformers_own_forward(style: str, folders
         assert list(sums(query, answer).values()) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
-    model: token_classifier.TokenClassifierModel,
-) -> None:
+def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(model: Any) -> None:
     query = blank("In 1801, ", " was a child.")
-    (answer,) = said(model, query)
+    (answer,) = told(model, [query])
     assert sum(sums(query, answer).values()) == pytest.approx(1.0, abs=1e-12)
     assert answer.other_prob == 0.0
     assert len(set(answer.logprobs_nats[:3])) == len(set(answer.logprobs_nats[3:5])) == 1
-    (one_word_each,) = said(
-        model, ClozeQuery(query.pieces, tuple(Option(group, (WORDS[group][0],)) for group in reversed(LABELS)))
-    )
+    each = replace(query, options=tuple(Option(group, (WORDS[group][0],)) for group in reversed(LABELS)))
+    part = blank("In 1801, ", " was a child.", "female", "neutral")
+    one_word_each, some = told(model, [each, part])
+    whole = sums(query, answer)
     assert [math.exp(nats) for nats in reversed(one_word_each.logprobs_nats)] == pytest.approx(
-        list(sums(query, answer).values()), rel=1e-12
+        list(whole.values()), rel=1e-12
     )
+    assert some.other_prob == pytest.approx(whole["male"], rel=1e-12)  # a label that is not asked about
+    assert sums(part, some)["female"] == pytest.approx(whole["female"], rel=1e-12)
 
 
-def test_labels_that_are_not_asked_about_are_other_prob(model: token_classifier.TokenClassifierModel) -> None:
-    whole, part = blank("In 1801, ", " was a child."), blank("In 1801, ", " was a child.", "female", "neutral")
-    all_of, some = said(model, whole, part)
-    assert some.other_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)
-    assert sums(part, some)["female"] == pytest.approx(sums(whole, all_of)["female"], rel=1e-12)
-
-
-def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason(model: Any) -> None:
     mask = model.tokenizer.mask_token
     two = ClozeQuery(("", " lost ", " keys."), (Option("female", ("she", "her")), Option("male", ("he", "his"))))
     strange = ClozeQuery(("In 1801, ", " was a child."), (Option("warm", ("sun",)), Option("cold", ("ice",))))
@@ -140,10 +116,10 @@ def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier
         blank("In 1801, ", " was a child." + " and a kid" * 40),
         blank(f"The {mask} met ", "."),
         strange,
-        GenerateQuery("Who?", options()),
+        GenerateQuery("Who?", strange.options),
         blank("In 1801, ", " was a child."),
     ]
-    *reasons, of_the_last = [answer.missing_reason for answer in said(model, *queries)]
+    *reasons, of_the_last = [answer.missing_reason for answer in told(model, queries)]
     assert len(set(reasons)) == len(reasons)
     assert all(reasons)
     assert not of_the_last
@@ -151,7 +127,7 @@ def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier
     assert model.context_tokens == POSITIONS
 
 
-def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_classifier.TokenClassifierModel) -> None:
+def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: Any) -> None:
     queries: list[Query] = [
         blank(before.rstrip() + " ", " was" + after)
         for sentence in mild_corpus(held_out=True)
@@ -159,18 +135,18 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
         if found and len(sentence) < 60
     ]
     queries = [*queries[:40], blank("In 1801, ", " was a child.", "female", "male"), queries[0]]
-    model.limits, kept = BatchLimits(64, 0), model.limits
-    together = said(model, *queries)
+    model.limits = BatchLimits(64, 0)
+    together = told(model, queries)
     packs = list(model.packs(queries))
     effort = model.estimate_cost(queries, EXACT)
-    model.limits = kept
+    model.limits = BatchLimits(512, 0)
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
     assert len(packs) == effort.n_passes > 5
     for pack in packs:
-        lengths = {len(tokens) for tokens in model._tokens([queries[place] for place in pack])}  # type: ignore[misc]
+        lengths = {len(tokens) for tokens in model._tokens([queries[place] for place in pack])}
         assert len(lengths) == 1
     for query, answer in zip(queries, together, strict=True):
-        (alone,) = said(model, query)
+        (alone,) = told(model, [query])
         assert list(alone.logprobs_nats) == pytest.approx(list(answer.logprobs_nats), abs=2e-6)
 
 
@@ -189,16 +165,16 @@ def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[
         check_capabilities(found, queries, PAPER)
 
 
-def test_a_model_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_read_says_why(folders: dict[str, str], tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
-    kept(network_of("bert", tokenizer, LABELS, "ForMaskedLM"), tokenizer, tmp_path / "headless")
+    kept(network_of("bert", tokenizer, "ForMaskedLM"), tokenizer, tmp_path / "headless")
     other = ModelRequest(str(tmp_path / "headless"), device="cpu")
     assert token_classifier.resolve(other) is None, "another architecture is left to another family"
     assert masked.resolve(other) is not None
     change_json(tmp_path / "headless" / "config.json", architectures=["BertForTokenClassification"])
     with pytest.raises(UndertowError, match=r"classifier\.bias"):
         opened(str(tmp_path / "headless"))
-    whole = Path(saved(tmp_path / "maskless", "bert"))
+    whole = shutil.copytree(folders["bert"], tmp_path / "maskless")
     tokenizer.mask_token = None
     tokenizer.save_pretrained(whole)
     with pytest.raises(UndertowError, match="has no mask token"):

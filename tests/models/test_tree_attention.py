@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from helpers import answering
+from helpers.answering import opened
 from undertow.errors import UndertowError
 from undertow.models.backend import tree_attention
 from undertow.models.backend.tree_attention import KEYWORD, AttentionBlocks, ancestor_mask
@@ -40,6 +39,10 @@ def seen_by_node(blocks: AttentionBlocks) -> list[set[int]]:
     ]
 
 
+def test_a_small_tree_is_left_whole() -> None:
+    assert AttentionBlocks.from_subtree_ends(grown(0, 3, 4).ends, torch.float32, "cpu") is None
+
+
 @pytest.mark.parametrize(
     ("seed", "n_paths", "longest"), [(0, 60, 6), (1, 200, 12), (2, 20, 200), (3, 900, 3), (4, 1, 300)]
 )
@@ -49,10 +52,6 @@ def test_each_node_sees_its_ancestors_and_itself(seed: int, n_paths: int, longes
     assert blocks is not None
     whole = ancestor_mask(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
     assert seen_by_node(blocks) == [set(row.nonzero()[:, 0].tolist()) for row in whole]
-
-
-def test_a_small_tree_is_left_whole() -> None:
-    assert AttentionBlocks.from_subtree_ends(grown(0, 3, 4).ends, torch.float32, "cpu") is None
 
 
 @pytest.mark.parametrize(("n_heads", "n_keys", "dim"), [(4, 4, 8), (9, 3, 16), (6, 1, 8)])
@@ -76,12 +75,6 @@ def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
     assert (there - expected).abs().max() < TOLERANCE
 
 
-Network = Callable[[str], str]
-
-
-opened = partial(answering.opened, causal)
-
-
 def tree_of(branches: PrefixTree) -> PackedTree:
     nodes = np.arange(len(branches.tokens))
     return PackedTree(branches.tokens, branches.depths, branches.ends, nodes, np.roll(branches.tokens, 1))
@@ -90,21 +83,18 @@ def tree_of(branches: PrefixTree) -> PackedTree:
 @pytest.mark.parametrize(
     ("builder", "dtype"), [("tiny_llama", "float32"), ("tiny_llama", "bfloat16"), ("tiny_gpt2", "float32")]
 )
-def test_a_network_reads_in_blocks_what_it_reads_whole(builder: str, dtype: str, network: Network) -> None:
-    model = opened(network(builder), dtype)
+def test_a_network_reads_in_blocks_what_it_reads_whole(builder: str, dtype: str, network: Callable[[str], str]) -> None:
+    model = opened(causal, network(builder), dtype)
     assert model.in_blocks
+    assert not opened(causal, network("tiny_gpt_neo")).in_blocks  # which attends by code of its own
     tree = tree_of(grown(6, 300, 8))
     found = model.read_tree(tree)
     model.in_blocks = False
     assert found == pytest.approx(model.read_tree(tree), abs=1e-4 if dtype == "float32" else 0.1)
 
 
-def test_a_network_that_attends_by_code_of_its_own_is_left_as_it_is(network: Network) -> None:
-    assert not opened(network("tiny_gpt_neo")).in_blocks
-
-
-def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Network) -> None:
-    model = opened(network("tiny_llama"))
+def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Callable[[str], str]) -> None:
+    model = opened(causal, network("tiny_llama"))
     tree = tree_of(grown(7, 300, 8))
     expected = model.read_tree(tree)
     body, forward = model.network.base_model, model.network.base_model.forward
@@ -129,23 +119,19 @@ def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers(
 
 
 def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
-    network: Network, monkeypatch: pytest.MonkeyPatch
+    network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_tree = causal.CausalModel.read_tree
+    read_tree, budget = causal.CausalModel.read_tree, 500
 
     def with_room(self: causal.CausalModel, tree: PackedTree) -> Any:
-        if len(tree.tokens) > 500:
+        if len(tree.tokens) > budget:
             raise OutOfMemoryError("memory ran out")
         return read_tree(self, tree)
 
     monkeypatch.setattr(causal.CausalModel, "read_tree", with_room)
-    model = opened(network("tiny_llama"))
+    model = opened(causal, network("tiny_llama"))
     assert model.in_blocks
     assert model.limits.budget_tokens == max(causal.BLOCK_BUDGET_TOKENS // 4, causal.CPU_BUDGET_TOKENS)
-    monkeypatch.setattr(causal.CausalModel, "read_tree", _full)
+    budget = 0
     with pytest.raises(UndertowError, match="memory ran out"):
         causal.CausalModel.from_network(model.network, model.tokenizer, model.identity)
-
-
-def _full(self: causal.CausalModel, tree: PackedTree) -> Any:
-    raise OutOfMemoryError("memory ran out")

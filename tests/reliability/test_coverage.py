@@ -16,14 +16,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.special import ndtr
+from statsmodels.regression.linear_model import GLS, OLS
+from statsmodels.tools import add_constant
 
 from undertow.metrics import covariate_association, score_table
 from undertow.metrics.covariate_association import measure_association
 from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
 from undertow.runs.compare.resampling import groups_of
-from undertow.stats import fit_rows
+from undertow.stats import calibration, fit_rows
+from undertow.stats.regression import trend
 from undertow.stats.significance.sign_flip import JackknifeReplicates, paired_errors
 from undertow.types import Result
 
@@ -160,3 +164,31 @@ def test_intervals_hold_the_truth_in_95_of_100_audits(
     measured(f"{kind} of {n_clusters} clusters: {held:,} of {n:,} intervals hold the truth, {held / n:.1%}")
     assert n == N_FULL
     assert abs(held / n - 0.95) <= 0.015, held / n
+
+
+# Errors against those of statsmodels, on random data; tests/stats has others.
+
+
+@pytest.mark.resamples
+@pytest.mark.parametrize("seed", range(4))
+def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:
+    x = np.repeat([0.0, 1, 2, 3], 5)
+    y = x + np.random.default_rng(seed).normal(0, 0.05 + 0.4 * x)
+    ours = calibration.calibrate(x, y, np.zeros(20), np.full(20, math.inf)).slope
+    theirs = OLS(y, add_constant(x)).fit()
+    error = max(theirs.bse[1], theirs.get_robustcov_results("HC3").bse[1])
+    assert (ours.high - ours.low) / 2 == pytest.approx(stats.t.ppf(0.975, 18) * error)
+
+
+@pytest.mark.resamples
+@pytest.mark.parametrize("seed", range(4))
+def test_a_trend_is_no_surer_than_where_its_noise_is_known(seed: int) -> None:
+    """Where neighbours share nothing and the size of the noise is known well: generalised least squares of known variance."""
+    x = np.arange(12.0)
+    y = np.random.default_rng(seed).normal(0, 2, 12) + 0.3 * x
+    white, spread = 4.0, 4.0 / ((x - x.mean()) ** 2).sum()
+    least = trend.trend(x, trend.ClusterSummary(y[None], *np.array([[white], [spread], [1e9], [1e9]])))
+    theirs = GLS(y, add_constant(x), sigma=white).fit(cov_type="fixed scale")
+    assert least.slope[0] == pytest.approx(theirs.params[1])
+    # Noise of the values may be there besides, so that the interval is no narrower.
+    assert least.high[0] - least.slope[0] >= stats.norm.ppf(0.975) * theirs.bse[1] * (1 - 1e-6)

@@ -71,7 +71,7 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
 
 
 def stored_in(cache: Path) -> int:
-    """Answers in a cache; 0 where it is not made yet."""
+    """Answers in a cache, read by a connection that cannot write; 0 where it is not made yet."""
     try:
         path = cache / cache_file().name
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as reader:
@@ -96,39 +96,30 @@ class KilledAudit:
         assert self.n_whole > 0
         self.n_stored = stored_in(place / "whole cache")  # sentences that decide their answer among them
 
-    def line(self, folder: Path) -> list[str]:
-        return ["run", *self.words, "--out", str(folder), "--json"]
-
     def run(self, folder: Path, cache: Path, kind: int = STORE, place: int = 0) -> tuple[Done, list[int]]:
         seen = forks.Array("i", 2, lock=False)
-        done = run(folder.parent, suicidal, self.line(folder), str(cache), seen, kind, place)
+        line = ["run", *self.words, "--out", str(folder), "--json"]
+        done = run(folder.parent, suicidal, line, str(cache), seen, kind, place)
         return done, list(seen)
 
-    def stored(self) -> int:
-        """Answers on the disk; read by a connection that cannot write."""
-        return stored_in(self.cache)
-
     def kill(self, moment: Moment) -> None:
-        kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
+        kept, finished = stored_in(self.cache), (self.folder / MANIFEST).is_file()
         kind, share = moment
         done, _ = self.run(self.folder, self.cache, kind, 1 + round(share * (self.n_events[kind] - 1)))
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        self.check_kept(kept, finished=finished)
-        assert done.returncode, "the command ended before the event came"
-
-    def check_kept(self, n: int, *, finished: bool) -> None:
-        assert self.stored() >= n, f"answers were lost: {self.stored()} of {n}"
+        assert (n := stored_in(self.cache)) >= kept, f"answers were lost: {n} of {kept}"
         assert not finished or (self.folder / MANIFEST).is_file() or (self.folder / UNFINISHED).is_file()
+        assert done.returncode, "the command ended before the event came"
 
     def resume(self) -> None:
         """The same command, to its end."""
-        kept, finished = self.stored(), (self.folder / MANIFEST).is_file()
+        kept, finished = stored_in(self.cache), (self.folder / MANIFEST).is_file()
         done, _ = self.run(self.folder, self.cache)
         assert (done.returncode, done.stderr) == (0, "")
         assert (self.folder / "results.json").read_bytes() == self.whole
         if not finished:
             assert json.loads(done.stdout)["counts"]["computed"] == max(self.n_whole - kept, 0)
-        assert self.stored() == self.n_stored
+        assert stored_in(self.cache) == self.n_stored
         assert names(self.folder.parent) == {"run"}
         assert names(self.folder) == names(self.place / "whole" / "run")
         # Whoever only reads leaves the log and its index where they are.

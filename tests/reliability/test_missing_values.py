@@ -202,6 +202,8 @@ ONE: dict[str, dict[str, Any]] = {
                      else {"limit": 1})
     for name, options in SMALL.items()
 }  # fmt: skip
+QUICK = ("spurious-correlation",)
+"""The soak has all."""
 REASON = "the line was cut for good"
 
 
@@ -286,8 +288,16 @@ def claimed(run: Run) -> list[str]:
     return [finding.text for finding in run.findings if finding.significant]
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Script, tmp_path: Path) -> None:
+PAGES = [
+    pytest.param(name, marks=[pytest.mark.page, pytest.mark.slow, *([] if name in QUICK else [pytest.mark.soak])])
+    for name in SMALL
+]
+
+
+@pytest.mark.parametrize("name", [*SMALL, *PAGES])
+def test_a_model_that_answers_nothing_has_no_numbers_and_the_page_says_why(
+    name: str, script: Script, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     script(silent, OF_ALL)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert claimed(run) == []
@@ -295,6 +305,12 @@ def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Script, 
     assert set(run.observations["missing_reason"]) == {REASON}
     assert_honest(run)
     assert [one for one in of_a_model(run.record.results) if math.isfinite(one.value)] == []
+    if "page" in request.keywords:
+        text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", run.report.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not re.search(r"\b(nan|inf|NaN)\b", text), re.findall(r".{40}\b(?:nan|inf|NaN)\b.{40}", text)[:3]
+        reasons = {one.note for one in of_a_model(run.record.results) if math.isnan(one.value) and one.note}
+        assert reasons
+        assert [reason for reason in reasons if reason not in unescape(text)] == []
 
 
 OF_WORDS = ("spurious-correlation", "task-specification")
@@ -303,7 +319,7 @@ OF_WORDS = ("spurious-correlation", "task-specification")
 
 @pytest.mark.parametrize("says", SAYS)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.soak) for name in SMALL]
 )
 def test_a_model_that_says_the_same_to_everything_moves_nothing(
     name: str, says: str, script: Script, tmp_path: Path
@@ -331,22 +347,6 @@ def test_next_to_no_question_is_no_finding(name: str, model: str, script: Script
     assert_honest(run)
     if name in OF_WORDS:
         assert claimed(run) == []
-
-
-@pytest.mark.page
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
-)
-def test_the_page_says_why_there_are_no_numbers(name: str, script: Script, tmp_path: Path) -> None:
-    script(silent, OF_ALL)
-    run = asked(name, SMALL[name], tmp_path / "run")
-    page = run.report.read_text(encoding="utf-8")
-    text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
-    assert not re.search(r"\b(nan|inf|NaN)\b", text), re.findall(r".{40}\b(?:nan|inf|NaN)\b.{40}", text)[:3]
-    reasons = {one.note for one in of_a_model(run.record.results) if math.isnan(one.value) and one.note}
-    assert reasons
-    assert [reason for reason in reasons if reason not in unescape(text)] == []
 
 
 def table(

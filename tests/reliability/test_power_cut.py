@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from unittest import mock
 
 import pytest
 
+from helpers.shared_folders import contents
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import ModelHandle
@@ -71,33 +71,23 @@ def quick() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-@dataclass(frozen=True)
-class Files:
-    """The store's files as bytes; None where there is none."""
-
-    database: bytes | None
-    log: bytes | None
-    index: bytes | None = None
-
-    @classmethod
-    def of(cls, path: Path) -> Files:
-        return cls(*(_bytes(path.with_name(path.name + ending)) for ending in ("", "-wal", "-shm")))
-
-    def write(self, folder: Path) -> Path:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        path = folder / "answers.sqlite"
-        for ending, content in (("", self.database), ("-wal", self.log), ("-shm", self.index)):
-            if content is not None:
-                path.with_name(path.name + ending).write_bytes(content)
-        return path
+Files = Mapping[str, bytes]
+"""What the store's files hold, by name."""
+DATABASE, LOG, INDEX = (f"answers.sqlite{ending}" for ending in ("", "-wal", "-shm"))
 
 
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+def files_of(database: bytes | None, log: bytes | None, index: bytes | None) -> Files:
+    named = {DATABASE: database, LOG: log, INDEX: index}
+    return {name: content for name, content in named.items() if content is not None}
+
+
+def placed(files: Files, folder: Path) -> Path:
+    """The store in a folder that holds these files and nothing else."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder / DATABASE
 
 
 class Moment(NamedTuple):
@@ -132,10 +122,10 @@ def answer_words(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
     with small_logs(12), AnswerCache(path) as store:
-        run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(Files.of(path)))
-    states.append(Files.of(path))
+        run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(contents(path.parent)))
+    states.append(contents(path.parent))
     assert len(states) == len(SIZES) + 2
-    assert states[-1].log is None
+    assert LOG not in states[-1]
     return states
 
 
@@ -156,21 +146,23 @@ def moments(answer_words: States, draw: random.Random, n: int) -> Iterator[Momen
     for _ in range(n):
         batch = draw.randrange(len(SIZES) + 1)
         before, after = answer_words[batch], answer_words[batch + 1]
-        index = draw.choice((None, before.index, after.index, draw.randbytes(32768)))
-        if before.database != after.database and draw.random() < 0.4:
+        index = draw.choice((None, before.get(INDEX), after.get(INDEX), draw.randbytes(32768)))
+        if before.get(DATABASE) != after.get(DATABASE) and draw.random() < 0.4:
             # The log is whole and synced; the database has taken over any part of it.
-            log = after.log or before.log
-            taken = mixed(before.database or b"", after.database or b"", draw)
+            log = after.get(LOG) or before.get(LOG)
+            taken = mixed(before.get(DATABASE, b""), after.get(DATABASE, b""), draw)
             done = min(batch + 1, len(SIZES))
-            yield Moment(f"taking over batch {batch}", Files(taken, log, index), (done,))
+            yield Moment(f"taking over batch {batch}", files_of(taken, log, index), (done,))
         elif batch == len(SIZES):
-            yield Moment("closing", Files(after.database, draw.choice((before.log, None)), index), (batch,))
+            yield Moment(
+                "closing", files_of(after.get(DATABASE), draw.choice((before.get(LOG), None)), index), (batch,)
+            )
         else:
             yield _while_logging(batch, before, after, index, draw)
 
 
 def _while_logging(batch: int, before: Files, after: Files, index: bytes | None, draw: random.Random) -> Moment:
-    old, new = before.log or b"", after.log or b""
+    old, new = before.get(LOG, b""), after.get(LOG, b"")
     grows = new.startswith(old) and len(old) > 0
     kind = draw.choice(("sectors", "bytes", "frames"))
     first = len(old) if grows else HEAD
@@ -181,7 +173,7 @@ def _while_logging(batch: int, before: Files, after: Files, index: bytes | None,
         at = HEAD + FRAME * draw.randint(0, frames) if kind == "frames" else draw.randint(0, len(new))
         log = new[: max(at, len(old) if grows else 0)]
         log += old[len(log) :]
-    return Moment(f"logging batch {batch} by {kind}", Files(before.database, log, index), (batch, batch + 1))
+    return Moment(f"logging batch {batch} by {kind}", files_of(before.get(DATABASE), log, index), (batch, batch + 1))
 
 
 def held(store: AnswerCache) -> tuple[int, ...]:
@@ -199,7 +191,7 @@ def held(store: AnswerCache) -> tuple[int, ...]:
 
 def check(moment: Moment, folder: Path) -> int:
     """Open what is left and run the same again; returns how many batches were there."""
-    path = moment.files.write(folder)
+    path = placed(moment.files, folder)
     try:
         with AnswerCache(path) as store:
             there = held(store)
@@ -231,7 +223,7 @@ def test_what_was_committed_survives(
 def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = Files(None, None).write(quick / "later")
+    path = placed({}, quick / "later")
     with AnswerCache(path) as store:
         store.put(CARD, EXACT, dict(zip(DIGESTS[: STARTS[6]], WHOLE, strict=False)))
     content = bytearray(path.read_bytes())
@@ -248,7 +240,7 @@ def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
 def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_later(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = Files(b"no database " * 500, None).write(quick / "both")
+    path = placed({DATABASE: b"no database " * 500}, quick / "both")
     with AnswerCache(path) as first, AnswerCache(path) as second:
         assert run_queries(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
         asked = run_queries(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
@@ -263,7 +255,7 @@ def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_lat
 
 
 def test_a_store_that_is_removed_under_a_run_is_begun_anew(quick: Path) -> None:
-    path = Files(None, None).write(quick / "removed")
+    path = placed({}, quick / "removed")
     with AnswerCache(path) as store:
         store.put(CARD, EXACT, {DIGESTS[0]: WHOLE[0]})
         for ending in ("", "-wal", "-shm"):

@@ -6,10 +6,11 @@ import atexit
 import csv
 import gzip
 import io
+import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from helpers.gate_runs import MANIFEST
 from undertow.audits.recorded_masses import read_recorded
 from undertow.data.challenges import challenge_file
 from undertow.data.documents.document_sources import load_documents
@@ -66,29 +68,16 @@ def written(name: str, content: bytes) -> Path:
     return path
 
 
-def as_toml(value: Any) -> str:
-    """A TOML literal."""
-    if isinstance(value, str):
-        return (
-            '"'
-            + "".join(one if one not in '"\\' and one.isprintable() else f"\\U{ord(one):08x}" for one in value)
-            + '"'
-        )
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{as_toml(str(key))} = {as_toml(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(map(as_toml, value)) + "]"
-    return repr(value)
-
-
 def as_table(rows: Sequence[Sequence[str]], separator: str) -> bytes:
     if separator == "\t":
         return "".join("\t".join(row) + "\n" for row in rows).encode()
     out = io.StringIO(newline="")
     csv.writer(out).writerows(rows)
     return out.getvalue().encode()
+
+
+as_text = partial(json.dumps, ensure_ascii=False)
+"""A text or a list of texts as TOML has them: as JSON does, but for signs that are not among these."""
 
 
 @property_of(
@@ -100,8 +89,8 @@ def as_table(rows: Sequence[Sequence[str]], separator: str) -> bytes:
 def test_challenge_files(texts: list[str], levels: list[str], words: list[str], w: list[str]) -> None:
     assume(not numbers_of(w))
     templates = [f"{text} {{w}} {{blank}} {{slot}}" for text in texts]
-    text = f"templates = {as_toml(templates)}\n[slots]\nslot = {as_toml(levels)}\n[w]\nown = {as_toml(w)}\n"
-    text += f"[groups]\none = [{as_toml(words[0])}]\nother = [{as_toml(words[1])}]\n"
+    text = f"templates = {as_text(templates)}\n[slots]\nslot = {as_text(levels)}\n[w]\nown = {as_text(w)}\n"
+    text += f"[groups]\none = [{as_text(words[0])}]\nother = [{as_text(words[1])}]\n"
     found = challenge_file.load(str(written("own.toml", text.encode())))
     assert [template.text for template in found.templates] == templates
     assert found.slots == {"slot": tuple(levels)}
@@ -172,10 +161,7 @@ def test_runs(data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(0, 3)))
     ]  # fmt: skip
     design = data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
-    manifest = {
-        **dict.fromkeys(("audit", "model", "run_key", "request_key", "protocol", "command", "python", "created"), "x"),
-        "schema_version": 1, "seed": 1, "versions": {}, "machine": {}, "design": design,
-    }  # fmt: skip
+    manifest = {**MANIFEST, "design": design}
     rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))
     table = pd.DataFrame({"item": pd.array([text for text, _ in rows], dtype="str"), "he": [he for _, he in rows]})
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:

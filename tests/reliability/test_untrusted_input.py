@@ -20,6 +20,8 @@ import pytest
 
 import undertow
 from conftest import SMOLLM2, Cli
+from helpers.answering import change_json
+from helpers.file_refusal import assert_refused
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
@@ -101,10 +103,6 @@ def opened(folder: Path) -> Any:
     return models.resolve(ModelRequest(str(folder))).open()
 
 
-def change(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
-
-
 PICKLES = ("pytorch_model.bin", "training_args.bin", "model.pth", "tokenizer.pkl", "model.ckpt", "adapter_model.bin")
 
 
@@ -121,11 +119,9 @@ def test_pickles_beside_the_weights_are_not_read_and_alone_are_refused(folder: P
         (folder / name).write_bytes(pickle.dumps(Attack(left)))
     assert opened(folder).identity.family == "causal"
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UndertowError, match="safetensors"):
-        opened(folder)
+    assert_refused(("safetensors",), opened, folder)
     (folder / "model.safetensors").write_bytes(pickle.dumps(Attack(left)))
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    assert_refused(("model",), opened, folder)
 
 
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "../pytorch_model.bin"])
@@ -135,8 +131,7 @@ def test_a_list_of_weights_that_names_a_pickle_is_refused(weights: str, folder: 
     (folder / weights).write_bytes(pickle.dumps(Attack(left)))
     index = {"metadata": {"total_size": 1}, "weight_map": {"model.embed_tokens.weight": weights}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    assert_refused(("model",), opened, folder)
 
 
 def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
@@ -144,12 +139,11 @@ def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
     for name in ("own", "__init__"):
         (folder / f"{name}.py").write_text(f"import os\nos.mkdir({str(left)!r})\nclass Own: pass\n", encoding="utf-8")
     own = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoModel"), "own.Own")
-    change(folder / "config.json", auto_map=own)
-    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
+    change_json(folder / "config.json", auto_map=own)
+    change_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
     assert opened(folder).identity.family == "causal"
-    change(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
-    with pytest.raises(UndertowError, match="model"):
-        opened(folder)
+    change_json(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
+    assert_refused(("model",), opened, folder)
 
 
 TEMPLATES = {
@@ -251,18 +245,6 @@ def test_words_of_a_challenge_name_no_file_and_run_no_command(tmp_path: Path, cl
     for path in run.rglob("*"):
         assert re.fullmatch(r"[\w.-]+", path.name), path
     assert "\x1b" not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("kind", ["-m", "--challenge", "--graph", "--out"])
-def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path, cli: Cli) -> None:
-    """Escape sequences and line ends in a name are written out: no colour, no title, no line that we did not say."""
-    name = "\x1b]0;owned\x07\x1b[2J\r\nundertow: forged \x9b31m\u202e"
-    arguments = {"-m": "toy", "--limit": "4", kind: name}
-    done = cli("run", "spurious-correlation", *(word for pair in arguments.items() for word in pair))
-    said = done.stdout + done.stderr
-    assert not [sign for sign in said if not sign.isprintable() and sign != "\n"]
-    assert not [line for line in said.splitlines() if line.startswith("undertow: forged")]
-    assert "owned" in said or kind == "--out"
 
 
 def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:

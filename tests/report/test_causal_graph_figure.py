@@ -85,9 +85,8 @@ def test_causes_stand_above_and_arrows_touch_no_other_node(graph: Graph, data: s
 
 
 def test_colours_tell_the_task_from_what_selection_opens() -> None:
-    well, un, masked = (
-        figure_of(published()[name].graph) for name in ("well-specified", "unspecified", "access-masked")
-    )
+    names = ("well-specified", "unspecified", "access-masked")
+    well, un, masked = (figure_of(published()[name].graph) for name in names)
     # W -> X, W -> S, G -> S, G -> X, G -> Y, X -> Y
     assert colours_of(well) == [ORANGE, ORANGE, ORANGE, INK, ORANGE, BLUE]
     assert colours_of(un) == [ORANGE] * 4

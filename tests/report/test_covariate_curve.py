@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
-from helpers.figure_checks import words
-from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
+from helpers.figure_checks import only_axes, words
+from helpers.figure_data import fit
+from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
 from undertow.report.inline_svg import SUMMARY_IN
 from undertow.report.page_data import Drawing
 from undertow.report.sheet import text_width
 from undertow.report.style import figure_width, image_bytes, svg_text
 
 
-def axes_of(figure: Figure) -> Any:
-    """The figure's only axes, untyped: the tests look into what it drew."""
-    (axes,) = figure.axes
-    return axes
-
-
 def test_dots_are_the_means_of_what_was_scored() -> None:
-    table = pd.DataFrame(
-        {"w": [*"bbaa"], "w_index": [1, 1, 0, 0], "she": [10.0, 20.0, 7.0, math.nan], "he": [0.0, 1.0, 2.0, 4.0]}
+    groups = {"she": [10.0, 20.0, 7.0, math.nan], "he": [0.0, 1.0, 2.0, 4.0]}
+    axes = only_axes(
+        spectrum(pd.DataFrame({"w": [*"bbaa"], "w_index": [1, 1, 0, 0], **groups}), ["she", "he"], title="t")
     )
-    figure = spectrum(table, ["she", "he"], title="t")
-    dots = [drawn for drawn in axes_of(figure).lines if len(drawn.get_xdata()) == 2 and drawn.get_marker() != "None"]
+    dots = [drawn for drawn in axes.lines if len(drawn.get_xdata()) == 2 and drawn.get_marker() != "None"]
     assert [list(drawn.get_ydata()) for drawn in dots] == [[7.0, 15.0], [3.0, 0.5]]
     assert [list(drawn.get_xdata()) for drawn in dots] == [[0.0, 1.0], [0.0, 1.0]]
-    assert [label.get_text() for label in axes_of(figure).get_xticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
 
 
 @pytest.mark.parametrize("values", [[math.nan] * 3, [0.0] * 3, [5.0] * 3, [5.0, math.nan, math.nan], [100.0] * 3])
 def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) -> None:
     table = pd.DataFrame({"w": ["a", "b", "c"], "w_index": [0, 1, 2], "she": values, "he": 1.0})
-    nowhere = np.full(3, math.nan)
-    lines = [
-        FittedLine("he", 0.0, math.nan, np.arange(3.0), np.ones(3), np.ones(3), np.ones(3)),
-        FittedLine("she", math.nan, math.nan, np.arange(3.0), nowhere, nowhere, nowhere),
-    ]
+    lines = [fit("he", np.ones(3), 0.0, math.nan), fit("she", np.full(3, math.nan), math.nan, math.nan)]
     figure = spectrum(table, ["she", "he"], title="t", lines=lines)
     assert "0.00 per step, r undefined" in words(figure)
     assert ("nothing scored" in words(figure)) == all(math.isnan(value) for value in values)
@@ -55,10 +44,10 @@ def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) ->
 @pytest.mark.parametrize("width_in", [SUMMARY_IN, 6.5])
 def test_names_of_values_have_room_beside_a_wide_key(width_in: float) -> None:
     years = pd.DataFrame({"w": [str(year) for year in range(1801, 2011, 7)], "w_index": range(30), "she": range(30)})
-    lines = [FittedLine("she", 0.91, 1.0, np.arange(30.0), *(np.ones(30),) * 3)]
+    lines = [fit("she", np.ones(30), 0.91, 1.0)]
     with figure_width(width_in):
         figure = spectrum(years, ["she"], title="t", lines=lines)
-    axes = axes_of(figure)
+    axes = only_axes(figure)
     at_in = [axes.transData.transform((tick, 0.0))[0] / figure.dpi for tick in axes.get_xticks()]
     widths_in = [text_width(label.get_text()) for label in axes.get_xticklabels()]
     assert len(at_in) > 5

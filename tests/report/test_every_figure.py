@@ -12,13 +12,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from helpers.checklist_results import aspects, gap, ranking, shares
-from helpers.checkpoint_results import checkpoints
-from helpers.curve_lines import line, observed
 from helpers.figure_checks import assert_readable
+from helpers.figure_data import NAN, asked, checkpoints, cloud, compared, equal, fit, gridded, panels, point
 from helpers.lab_results import calibration, failed, mirrored, power
-from helpers.model_points import NAN, asked, compared, equal, fit, gridded, point
 from helpers.sampled_cases import briefly
-from helpers.scatter_panels import cloud, panels
 from helpers.specification_rows import curve, followed, scored
 from helpers.specification_rows import drawn as occupations_of
 from helpers.trained_models import lab
@@ -50,9 +47,8 @@ def figure_of(made: Made) -> Figure:
     return made.figure if isinstance(made, Drawing) else made
 
 
-def simulation(name: str = "W", rows: int = 1, columns: int = 2, scale: float = 1.0) -> Drawing:
-    each = [(f"{name} {place}", panels(scale, (name, "G"), columns)) for place in range(rows)]
-    return draw_simulation("d", name, [name] * columns, each)
+def simulation(name: str = "W", scale: float = 1.0) -> Drawing:
+    return draw_simulation("d", name, [name] * 2, [(f"{name} 0", panels(scale, (name, "G")))])
 
 
 def specification(name: str) -> Figure:
@@ -61,7 +57,7 @@ def specification(name: str) -> Figure:
 
 OF_A_NAME: dict[str, Callable[[str], Made]] = {
     "spectrum": lambda name: spectrum(
-        observed([name, "b", "c"], [name]), [name], title=name, lines=[line(name, steps=2)], x_label=name[:60]
+        asked([name, "b", "c"], [name]), [name], title=name, lines=[fit(name, np.arange(10.0, 13))], x_label=name[:60]
     ),
     "slope against size": lambda name: slope_against_size(
         [point(name, objective=name, post_training=name)], title=name, gap=name

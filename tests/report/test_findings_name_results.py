@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import undertow
 from undertow.report.formatting import change_over_list
-from undertow.runs.pipeline import Run
-from undertow.types import Finding, Result
+from undertow.types import Result
 
 AUDITS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"model": "toy", "limit": 300},
@@ -27,25 +27,21 @@ AUDITS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=AUDITS)
-def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> tuple[Run, list[Finding]]:
-    run = undertow.load_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
-    return run, run.findings
-
-
 def kind_of_test(result: Result) -> str:
     """Tests of one kind are corrected together: of an audit with several, any effect of W and its order."""
     of_drift = result.measure.startswith(("w_effect", "slope")) and "challenge" in result.group
     return result.measure.split("_")[0] if of_drift else ""
 
 
-def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[Run, list[Finding]]) -> None:
-    run, findings = told
-    assert any(finding.results for finding in findings)
-    for finding in findings:
+@pytest.mark.parametrize("name", AUDITS)
+def test_findings_tell_results_of_the_run_and_how_each_was_decided(
+    name: str, finished_run: Callable[..., Path]
+) -> None:
+    run = undertow.load_run(finished_run(name.partition(" ")[0], **AUDITS[name]))
+    n_finite = Counter(kind_of_test(one) for one in run.record.results if math.isfinite(one.q))
+    assert any(finding.results for finding in run.findings)
+    for finding in run.findings:
         assert all(any(one is result for result in run.record.results) for one in finding.results), finding.text
-
-    for finding in findings:
         assert not re.search(r"\([^)]*\d\.\d", finding.text), "numbers in brackets are for its table"
         # What a sentence says to a tenth is a number of its results, or a change over the whole list.
         sizes = {
@@ -57,9 +53,6 @@ def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[R
         for given in map(float, re.findall(r"(?<![\d.])\d+\.\d+", finding.text)):
             told_of = given == 0.5 or any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes)  # a threshold
             assert told_of, finding.text
-
-    n_finite = Counter(kind_of_test(one) for one in run.record.results if math.isfinite(one.q))
-    for finding in findings:
         by_q = bool(finding.results) and math.isfinite(finding.results[0].q) and finding.n_tests > 0
         assert by_q or finding.decision_rule, finding.text
         if not finding.decision_rule:
@@ -69,13 +62,10 @@ def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[R
 
 def test_a_drift_that_sentences_do_not_share_is_not_claimed(tmp_path: Path) -> None:
     """Three sentences rise and one falls: their mean is a straight line, and other sentences may fall."""
-    rows = [
-        {"model": "m", "w_name": "date", "w_index": w, "w": str(1900 + w), "text_index": cluster,
-         "xe": 20 + (2.0, 1.0, 0.0, -1.0)[cluster % 4] * w + (w * 5 + cluster) % 7 * 0.1}
-        for cluster in range(8)
-        for w in range(8)
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    cluster, w = np.indices((8, 8)).reshape(2, -1)
+    xe = 20 + np.array([2.0, 1.0, 0.0, -1.0])[cluster % 4] * w + (w * 5 + cluster) % 7 * 0.1
+    columns = {"model": "m", "w_name": "date", "w_index": w, "w": 1900 + w, "text_index": cluster, "xe": xe}
+    pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
     (drift,) = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run").findings
     assert not drift.significant
     assert drift.results[0].q >= 0.05

@@ -43,21 +43,14 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
     assert written == text
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "has", "decimals", "text"),
-    [
-        (1.0, 2.0, True, 2, "1.00 to 2.00"),
-        (2.0, 2.004, True, 3, "2.000 to 2.004"),
-        (0.5, 0.5000006, False, 6, "without spread"),
-        (-0.001, -1e-7, True, 4, "−0.0010 to 0.0000"),
-        (1.2, 0.6, True, 2, "1.20 to 0.60"),
-        (math.nan, math.nan, False, 2, "no interval"),
-    ],
-)
-def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
-    low: float, high: float, has: bool, decimals: int, text: str
-) -> None:
+def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart() -> None:
     """One whose ends are swapped is shown so: it is a fault, and no point."""
-    assert has_width(low, high) is has
-    assert interval_decimals(low, high) == decimals
-    assert interval(low, high) == text
+    for ends, has, decimals, text in (
+        ((1.0, 2.0), True, 2, "1.00 to 2.00"),
+        ((2.0, 2.004), True, 3, "2.000 to 2.004"),
+        ((0.5, 0.5000006), False, 6, "without spread"),
+        ((-0.001, -1e-7), True, 4, "−0.0010 to 0.0000"),
+        ((1.2, 0.6), True, 2, "1.20 to 0.60"),
+        ((math.nan, math.nan), False, 2, "no interval"),
+    ):
+        assert (has_width(*ends), interval_decimals(*ends), interval(*ends)) == (has, decimals, text)

@@ -128,34 +128,24 @@ def test_a_run_opens_without_a_word_and_fits(opened: Open, run_page: Path, width
 
 
 def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(opened: Open, run_page: Path) -> None:
+    """And a point of its figure says its value under the pointer."""
     with opened(run_page) as page:
-        first = page.tab.locator("#findings li").first
+        first, tip = page.tab.locator("#findings li").first, page.tab.locator("#tip")
         assert first.locator(".rows").is_hidden()
         first.locator("summary").press("Enter")
         assert first.locator(".rows").is_visible()
         told = first.locator(".rows").inner_text()
-        for name in ("mass on other words", "protocol", "graph"):
-            assert name in told
+        assert all(name in told for name in ("mass on other words", "protocol", "graph"))
         assert "95% interval" in first.locator("table").inner_text()
         assert page.tab.locator("h2").first.inner_text() == "Findings"
-        verdict, figure = (
-            page.tab.locator(".verdict").bounding_box(),
-            page.tab.locator("#summary figure").bounding_box(),
-        )
-        assert verdict
-        assert figure
+        verdict, figure = (page.tab.locator(one).bounding_box() for one in (".verdict", "#summary figure"))
         assert figure["x"] > verdict["x"] + verdict["width"], "beside the verdict"
         assert figure["y"] < DESK / 2
-
-
-def test_a_point_of_a_figure_says_its_value_under_the_pointer(opened: Open, run_page: Path) -> None:
-    with opened(run_page) as page:
-        point = page.tab.locator("#summary .hover circle >> visible=true").first
-        point.hover(force=True)
-        assert page.tab.locator("#tip").is_visible()
-        assert "points per step" in page.tab.locator("#tip").inner_text()
+        page.tab.locator("#summary .hover circle >> visible=true").first.hover(force=True)
+        assert tip.is_visible()
+        assert "points per step" in tip.inner_text()
         page.tab.mouse.move(2, 2)
-        assert page.tab.locator("#tip").is_hidden()
+        assert tip.is_hidden()
 
 
 # Tables.

@@ -1,7 +1,8 @@
-"""Sections of the page: an audit's own tables, what findings rest on, what a lower precision could change, the checklist."""
+"""Sections of the page: an audit's own tables, what findings rest on and what was asked, the checklist."""
 
 from __future__ import annotations
 
+import math
 import re
 from html import unescape
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from helpers.report_page import MANIFEST, section
 from undertow.causal.assumptions import Assumption
 from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
@@ -22,6 +22,18 @@ from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
+MANIFEST: dict[str, Any] = dict.fromkeys(("command", "python", "created"), "told") | {
+    "model": "m", "protocol": "exact", "seed": 7, "versions": {}, "machine": {},
+}  # fmt: skip
+"""Of a run of which only its page is looked at."""
+
+
+def section(html: str, name: str) -> str:
+    """One section of a page, by its id."""
+    (found,) = re.findall(rf'<section id="{name}".*?</section>\n', html, re.DOTALL)
+    return str(found)
+
+
 SVG = '<svg viewBox="0 0 {} {}"></svg>'
 DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, causal_claim=False)
 NOTHING = Finding("nothing moved", False, 1.0)
@@ -29,9 +41,8 @@ NOTHING = Finding("nothing moved", False, 1.0)
 
 def page(**parts: Any) -> str:
     results = [Result("slope", {"model": "m"}, 0.5, n=3)]
-    return render_page(
-        Page(**{"title": "T", "lead": "L", "findings": (DRIFTS, RIGHT, NOTHING), "results": results} | parts)
-    )
+    usual = {"title": "T", "lead": "L", "findings": (DRIFTS, RIGHT, NOTHING), "results": results}
+    return render_page(Page(**usual | parts))
 
 
 def listed(html: str) -> list[str]:
@@ -66,9 +77,8 @@ EXAMPLES = ReportTable("Answers", ["span", "answer"], [["a", "one\ntwo"]], about
 
 def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
     html = section(page(tables=[EXAMPLES]), "tables")
-    assert re.search(
-        r'<details class="table warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
-    )
+    folded = r'<details class="table warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table'
+    assert re.search(folded, html, re.DOTALL)
     for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
         assert f"{size} rows</span></summary>" in html
@@ -102,10 +112,8 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
     nothing = section(page(causal_assumptions=causal_assumptions(), findings=[NOTHING]), "causal_assumptions")
     assert "Findings that need" not in nothing
     n_findings = UNFOLDED_FINDINGS + 5
-    many = page(
-        causal_assumptions=causal_assumptions(),
-        findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)],
-    )
+    findings = [Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)]
+    many = page(causal_assumptions=causal_assumptions(), findings=findings)
     assert [section(many, name).count(DOUBT) for name in ("findings", "causal_assumptions")] == [n_findings, 1]
     for name in ("findings", "causal_assumptions"):
         assert section(many, name).index("finding 1<") < section(many, name).index("<summary>5 more")
@@ -125,19 +133,19 @@ MATRIX = Checklist("By type", ("symmetry", "negation"), COLUMNS, CELLS, about="O
 
 def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_failures() -> None:
     html = section(page(matrices=[MATRIX]), "checklist")
-    found = [
-        re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL) for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)
+    rows = [
+        [
+            unescape(re.sub(r"\s*<[^>]+>\s*", "|", cell)).strip("|")
+            for cell in re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.DOTALL)
+        ]
+        for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)
     ]
-    rows = [[unescape(re.sub(r"\s*<[^>]+>\s*", "|", cell)) for cell in row] for row in found]
-    assert [row[0].strip("|") for row in rows] == ["capability", "symmetry", "negation"]
-    assert [cell.strip("|") for cell in rows[0][1:]] == list(COLUMNS)
-    holds = [
-        [[name in cell for name in ("swap", "answers", "less", "three names")] for cell in row[1:]] for row in rows[1:]
-    ]
-    nothing = [False] * 4
-    assert holds == [
-        [nothing, [True, True, False, False], nothing],
-        [[False, False, False, True], nothing, [False, False, True, False]],
+    assert [row[0] for row in rows] == ["capability", "symmetry", "negation"]
+    assert rows[0][1:] == list(COLUMNS)
+    names = ("swap", "answers", "less", "three names")
+    assert [[{name for name in names if name in cell} for cell in row[1:]] for row in rows[1:]] == [
+        [set(), {"swap", "answers"}, set()],
+        [{"three names"}, set(), {"less"}],
     ]
     assert "fails in 12.5% of 400" in rows[1][2]
     assert "passes in all 1,200" in rows[1][2]
@@ -145,3 +153,48 @@ def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_f
     assert "Amy, Bob.\n  Who?" in html
     assert "Bob &lt;b&gt;&amp;amp;&lt;/b&gt; Amy" in html
     assert html.count("<details>") == 2, "closed until the reader opens them"
+
+
+READ = MANIFEST | {"model_identity": {"name": "m", "scoring_method": "likelihood", "dtype": "float32"}}
+
+
+def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
+    """Rows of a W index and a mass on other words, in clusters of their own index; NaN is missing."""
+    shared = {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}
+    reasons = ["it broke" if math.isnan(mass) else "" for _, mass in cells]
+    return [
+        shared | {"w_index": at, "cluster": f"c{at}", "other_words": mass, "missing_reason": reason}
+        for (at, mass), reason in zip(cells, reasons, strict=True)
+    ]
+
+
+FRAME = pd.DataFrame(
+    rows("m", (0, 10.0), (0, 20.0), (1, 40.0), (2, math.nan))
+    + rows("m", (0, 90.0), w_name="place")
+    + rows("m", (0, 60.0), prompt="A")
+    + rows("other", (0, 5.0))
+)
+
+
+def run_page(folder: Path, frame: pd.DataFrame, *findings: Finding) -> str:
+    told = ReportText("T", "lead", questions=[], examples=[])
+    render_run(folder, Record(READ, frame, [one for each in findings for one in each.results]), told, findings, list)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_texts_that_several_models_were_asked_count_once(tmp_path: Path) -> None:
+    page = run_page(tmp_path, FRAME.assign(text=[f"t{at}" for at in (0, 1, 2, 3, 4, 0, 0)]))
+    assert "<dd>5 texts in 3 clusters, 7 items from 2 models, 1 missing</dd>" in page
+
+
+def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -> None:
+    group = {"model": "m", "challenge": "mgc", "prompt": "", "w_name": "date"}
+    html = run_page(tmp_path, FRAME, Finding("it drifts", True, 1.0, results=(Result("slope", group, 1.0, n=3),)))
+    (found,) = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
+    told = {name: unescape(text) for name, text in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", found)}
+    assert {name: text for name, text in told.items() if not name.startswith("Slope")} == {
+        "asked": "4 texts in 3 clusters, 1 missing",
+        # Every value of W counts the same: (15 + 40) / 2, where the mean over texts would be 23.3.
+        "mass on other words": "27.5% on average went to words outside the listed words",
+        "protocol": "exact; scored by likelihood, in float32",
+    }

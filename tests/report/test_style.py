@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,18 +56,14 @@ def test_text_in_a_figure_stays_text(payload: str, beside: str) -> None:
         assert payload in "".join(root.itertext())
 
 
-@pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "C:\\x", "модель 日本", "..", "", "nul.txt", "a" * 300, "\udc80", "a."]
-)
-def test_file_names_are_safe_and_never_shared(name: str) -> None:
-    stem = file_stem(name)
-    assert set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-")
-    assert stem.strip(".-") == stem != ""
-    assert ".." not in stem
-    assert len(stem) <= 80
-    assert stem.partition(".")[0] not in {"con", "nul"}
-    assert stem != file_stem(stem + "x")
-    assert file_stem(stem) == stem, "a safe name stays itself"
+def test_file_names_are_safe_and_never_shared() -> None:
+    for name in ("../../etc/passwd", "C:\\x", "модель 日本", "..", "", "nul.txt", "a" * 300, "\udc80", "a."):
+        stem = file_stem(name)
+        assert re.fullmatch(r"[a-z0-9_]([a-z0-9._-]{,78}[a-z0-9_])?", stem), name
+        assert ".." not in stem
+        assert stem.partition(".")[0] not in {"con", "nul"}
+        assert stem != file_stem(stem + "x")
+        assert file_stem(stem) == stem, "a safe name stays itself"
     names = ["a/b", "a-b", "a\\b", "A-B", "a:b", "a b"]
     assert len({file_stem(name) for name in names}) == len(names)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.figure_checks import words
+from helpers.figure_checks import marks_of, words
 from helpers.wording_rows import NAN, drawn, row
 
 SCORES = [
@@ -25,27 +24,25 @@ SCORES = [
 ]
 
 
-def points(asked: Sequence[tuple[str, int]] = (("m", 0),)) -> pd.DataFrame:
-    return pd.DataFrame([one | {"model": model, "shots": shots} for model, shots in asked for one in SCORES])
+def points() -> pd.DataFrame:
+    return pd.DataFrame(SCORES)
 
 
-def dots(axes: Any) -> list[tuple[list[float], list[float], str]]:
-    """Scores, heights and colour of every lane of dots, from the top."""
-    found = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
-    return [(list(line.get_xdata()), list(line.get_ydata()), str(line.get_color())) for line in found]
+def dots(axes: Any) -> list[list[float]]:
+    """Scores of every lane of dots, from the top."""
+    return [list(line.get_xdata()) for line in marks_of(axes) if len(line.get_xdata())]
 
 
 def bars(axes: Any, width: float) -> list[list[float]]:
     """Where the lines of a width begin and end."""
-    return [
-        list(line.get_xdata()) for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() == "-"
-    ]
+    lines = [line for line in axes.lines if (line.get_linewidth(), line.get_linestyle()) == (width, "-")]
+    return [list(line.get_xdata()) for line in lines]
 
 
 def test_every_wording_is_a_dot_and_mean_and_standard_deviation_are_those_of_the_population() -> None:
     (drawing,) = drawn(points())
     (axes,) = drawing.figure.axes
-    assert [scores for scores, _, _ in dots(axes)] == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
+    assert dots(axes) == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
     assert "1 wording has no score, and no dot." in words(drawing.figure)
     assert "statement mean 57.3, sd 33.5, 10.0 to 82.0, 3 wordings (target: bias 81.0" in drawing.alt
     (whole,) = drawn(points().dropna(subset="score"))

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.compared_runs import DESIGN, FIRST, SECOND, outside_audit, record, table, written
+from helpers.compared_runs import DESIGN, FIRST, SECOND, outside_audit, record, table
 from helpers.figure_checks import words
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.runs.compare import compare
-from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
-from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import comparison_text, drawings
 from undertow.runs.folder.storage import Record
-from undertow.runs.folder.whole_folder import UNFINISHED
 from undertow.types import Result
 
 # What a sentence rests on.
@@ -29,12 +25,6 @@ from undertow.types import Result
 
 def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **changed: Any) -> Record:
     return record(table(values, model), **changed)
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures have tests of their own."""
-    monkeypatch.setattr("undertow.runs.compare.compare_folders.drawings", lambda *_: [], raising=True)
 
 
 def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,25 +86,3 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     nearly = [[one * (1 + 1e-12) for one in row] for row in first]
     assert compare(run(first), run(nearly)).identical
     assert not compare(run(first), run([row[:1] for row in first])).identical
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_comparison_that_was_stopped_while_it_was_rewritten_is_taken_over_and_a_damaged_one_is_not(
-    tmp_path: Path,
-) -> None:
-    out = tmp_path / "out"
-    compared = compare_folders(
-        written(plain(), tmp_path / "a"), written(plain("two", SECOND, run_key="l"), tmp_path / "b")
-    )
-    compared.write(out)
-    (out / JSON).unlink()
-    (out / UNFINISHED).touch()
-    (out / "notes.txt").write_text("mine", encoding="utf-8")
-    compared.write(out)
-    assert {entry.name for entry in out.iterdir()} == {PAGE, TABLE, JSON, "notes.txt"}
-    assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
-    for held in ("", "[]", "{", '{"comparison_key": 3}'):
-        (out / JSON).write_text(held, encoding="utf-8")
-        with pytest.raises(UndertowError, match="out"):
-            compared.write(out)
-        assert (out / JSON).read_text(encoding="utf-8") == held

@@ -18,9 +18,9 @@ from scipy import stats
 
 import undertow
 from conftest import make_quick
-from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
+from helpers.planted_precision import Err, Plant, moved, nothing, unit, with_probs, year_of
 from helpers.sampled_cases import briefly
-from undertow import audits, models
+from undertow import audits
 from undertow.audits.base import Observations
 from undertow.audits.spurious_correlation.drift_findings import comparison_findings
 from undertow.models.backend import dtype as precisions
@@ -50,27 +50,6 @@ SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
 STEP = (2016 - 1801) / (YEARS - 1)
 """Years from one date to the next."""
-
-
-Plant = Callable[..., Planted]
-
-
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
-    """Makes a model with an error, which is then found by its name."""
-    known: dict[str, Planted] = {}
-    before = models.resolve
-    monkeypatch.setattr(
-        models,
-        "resolve",
-        lambda request: known[request.name].resolve(request) if request.name in known else before(request),
-    )
-
-    def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
-        known[name] = Planted(err, **parts)
-        return known[name]
-
-    return add
 
 
 @pytest.fixture(autouse=True)
@@ -114,27 +93,25 @@ def part(of: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "instructions", "cuda", "expected"),
+    ("kind", "instructions", "cuda", "expected", "limit"),
     [
-        ("cpu", {"AuthenticAMD", "avx512f", "avx512_bf16"}, False, "bfloat16"),
-        ("cpu", {"GenuineIntel", "avx512f", "avx512_bf16"}, False, "float32"),
-        ("cpu", {"GenuineIntel", "avx512_bf16", "amx_bf16"}, False, "bfloat16"),
-        ("cpu", {"asimd", "bf16"}, False, "bfloat16"),
-        ("cpu", {"avx512f", "avx2"}, True, "float32"),
-        ("cuda", {"avx512_bf16"}, True, "bfloat16"),
-        ("cuda", {"avx512_bf16"}, False, "float32"),
-        ("mps", {"bf16"}, False, "float32"),
+        ("cpu", {"AuthenticAMD", "avx512f", "avx512_bf16"}, False, "bfloat16", ""),
+        ("cpu", {"GenuineIntel", "avx512f", "avx512_bf16"}, False, "float32", ""),
+        ("cpu", {"GenuineIntel", "avx512_bf16", "amx_bf16"}, False, "bfloat16", ""),
+        ("cpu", {"asimd", "bf16"}, False, "bfloat16", ""),
+        ("cpu", {"avx512f", "avx2"}, True, "float32", ""),
+        ("cuda", {"avx512_bf16"}, True, "bfloat16", ""),
+        ("cuda", {"avx512_bf16"}, False, "float32", ""),
+        ("mps", {"bf16"}, False, "float32", ""),
+        ("cpu", {"amx_bf16", "avx512_bf16"}, True, "float32", "AVX2"),
     ],
 )
-def test_auto_is_bfloat16_where_the_machine_is_fast_at_it(
-    kind: str, instructions: set[str], cuda: bool, expected: str
+def test_auto_is_bfloat16_where_the_machine_is_fast_at_it(  # noqa: PLR0917 - a column each
+    kind: str, instructions: set[str], cuda: bool, expected: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And where oneDNN may use what the processor has."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     assert precisions.auto_dtype(kind, instructions, cuda_has_bfloat16=cuda) == expected
-
-
-def test_auto_is_float32_where_onednn_may_not_use_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert precisions.auto_dtype("cpu", {"amx_bf16", "avx512_bf16"}, cuda_has_bfloat16=True) == "float32"
 
 
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,18 +205,31 @@ def test_gaps_are_over_what_both_were_asked() -> None:
 
 
 def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
-    """The same in every sentence: it is found to the digit, whatever the sample, and nothing is left unsure."""
+    """The same in every sentence: it is found to the digit, whatever the sample."""
     planted = plant(steeper(0.25))
     found = run(tmp_path)
     of = errors(found)
-    assert of["female"]["difference"] == pytest.approx(0.25, abs=1e-9)
-    assert of["male"]["difference"] == pytest.approx(-0.25, abs=1e-9)
-    assert of["neutral"]["difference"] == pytest.approx(0.0, abs=1e-9)
+    assert [of[words]["difference"] for words in ("female", "male", "neutral")] == pytest.approx(
+        [0.25, -0.25, 0.0], abs=1e-9
+    )
     assert errors(found, "slope_gap")["female-male"]["difference"] == pytest.approx(0.5, abs=1e-9)
     assert (of["female"]["low"], of["female"]["high"]) == pytest.approx((0.25, 0.25), abs=1e-9)
     assert part(found)["items"] == len(planted.asked["float32"]) == 200 + 4, "whole sentences"
     assert len(planted.asked["bfloat16"]) == N_ITEMS + N_CONTROLS
     assert planted.opened == ["bfloat16", "float32"], "one after the other, each once"
+
+
+def test_where_both_precisions_answer_alike_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
+    plant(nothing)
+    found = run(tmp_path)
+    table, told = found.record.precision, found.manifest["precision"]
+    assert table is not None
+    assert set(table.loc[table["difference"].notna(), "measure"]) >= {"slope", "slope_gap"}
+    assert (table[["difference", "low", "high"]].fillna(0) == 0).all(axis=None)
+    assert not table["unstable"].any()
+    assert (told["unstable"], told["sentences"][-1]) == ([], NONE_TURNED)
+    assert not any("Warning" in sentence for sentence in told["sentences"])
+    assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
 
 
 def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, tmp_path: Path) -> None:
@@ -258,20 +248,6 @@ def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, 
     assert of["difference"] == pytest.approx(own.mean(), abs=1e-9)
     assert (of["low"], of["high"]) == pytest.approx((own.mean() - half, own.mean() + half), abs=1e-9)
     assert of["low"] < np.mean(list(slopes.values())) < of["high"]
-
-
-def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
-    plant(nothing)
-    found = run(tmp_path)
-    table = found.record.precision
-    assert table is not None
-    assert (table[["difference", "low", "high"]].fillna(0) == 0).all(axis=None)
-    assert not table["unstable"].any()
-    told = found.manifest["precision"]
-    assert told["unstable"] == []
-    assert told["sentences"][-1] == NONE_TURNED
-    assert not any("Warning" in sentence for sentence in told["sentences"])
-    assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
 
 
 def hidden(query: Query, answer: Answer) -> Answer:
@@ -314,19 +290,6 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
     assert (slope(full).q < 0.05) is not claimed
-
-
-def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
-    plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
-    found = run(tmp_path, float32_sample=10**6)
-    full = run(tmp_path, "full", dtype="float32")
-    both = found.results["value"] - full.results["value"]
-    table = found.record.precision
-    assert table is not None
-    known = both.notna()
-    assert table["difference"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
-    assert (table["low"][known] == table["difference"][known]).all()
-    assert "all 720 items were scored again" in found.manifest["precision"]["sentences"][0]
 
 
 # Results that are moved.
@@ -661,3 +624,6 @@ def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Pat
     assert table is not None
     assert table["difference"].to_numpy() == pytest.approx(both.to_numpy(), abs=1e-9, nan_ok=True)
     assert table["difference"].abs().max() > 0
+    known = table["difference"].notna()
+    assert (table["low"] == table["difference"])[known].all()
+    assert "all 48 items were scored again" in found.manifest["precision"]["sentences"][0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -36,33 +36,26 @@ PAYLOADS = [
 """What tries to be more than text on a page, in a terminal, or in XML."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder with a run and a place for rules."""
-
-    folder: Path
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
-
-    def rules(self, text: str) -> Path:
-        path = self.folder / "rules.toml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    def judged(self, text: str, **options: Any) -> list[RuleResult]:
-        return [one for run in check([self.run], self.rules(text), **options).runs for one in run.judged]
-
-    def one(self, **keys: object) -> RuleResult:
-        (judged,) = self.judged(gap_rule(**keys))
-        return judged
-
-
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    run_folder(tmp_path / "run")
-    return Place(tmp_path)
+def place(tmp_path: Path) -> Path:
+    """A folder with a run."""
+    return run_folder(tmp_path / "run").parent
+
+
+def rules(folder: Path, text: str) -> Path:
+    path = folder / "rules.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def all_of(folder: Path, text: str, **options: Any) -> list[RuleResult]:
+    """What comes of these rules for the run of a folder."""
+    return [one for run in check([folder / "run"], rules(folder, text), **options).runs for one in run.judged]
+
+
+def one_of(folder: Path, **keys: object) -> RuleResult:
+    (judged,) = all_of(folder, gap_rule(**keys))
+    return judged
 
 
 # Which number is judged.
@@ -75,12 +68,12 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("of", "number"), NUMBERS.items())
-def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str, number: float, place: Place) -> None:
+def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str, number: float, place: Path) -> None:
     at_most, at_least = {"at_most": number}, {"at_least": number}
     of_each = [(at_most, PASSED), (at_least, PASSED), (at_most | at_least, PASSED)]
     of_each += [({"at_most": number - 0.001}, FAILED), ({"at_least": number + 0.001}, FAILED)]
     for keys, outcome in of_each:
-        (judged,) = place.judged(rule(name="gap", measure="slope_gap", where=WHERE, of=of, **keys))
+        (judged,) = all_of(place, rule(name="gap", measure="slope_gap", where=WHERE, of=of, **keys))
         assert (judged.number, judged.outcome) == (number, outcome), keys
         assert judged.group == DATE
 
@@ -101,7 +94,7 @@ def test_magnitudes_are_distances_from_neutral(
     low, value, high = interval
     run_folder(tmp_path / "run", [replace(GAP, value=value, low=low, high=high, null_value=neutral)])
     for of, expected in zip(("magnitude", "magnitude_low", "magnitude_high"), magnitudes, strict=True):
-        assert Place(tmp_path).one(of=of).number == expected
+        assert one_of(tmp_path, of=of).number == expected
 
 
 @given(
@@ -114,8 +107,8 @@ def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, thresho
         assert (said > at, said < at) == (number > at, number < at)
 
 
-def test_a_rule_is_asked_of_every_result_that_it_matches(place: Place) -> None:
-    judged = place.judged(rule(name="gap", measure="slope_gap", of="magnitude_high", at_most=0.5))
+def test_a_rule_is_asked_of_every_result_that_it_matches(place: Path) -> None:
+    judged = all_of(place, rule(name="gap", measure="slope_gap", of="magnitude_high", at_most=0.5))
     assert [(one.label, one.outcome) for one in judged] == [
         ("date-female-male", FAILED),
         ("place-female-male", FAILED),
@@ -123,15 +116,15 @@ def test_a_rule_is_asked_of_every_result_that_it_matches(place: Place) -> None:
     ]
 
 
-def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> None:
+def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Path) -> None:
     where = {"pronoun": ["female-male", "neutral-male"], "w_name": "date"}
-    judged = place.judged(gap_rule(where=where))
+    judged = all_of(place, gap_rule(where=where))
     assert [one.label for one in judged] == ["date-female-male", "date-neutral-male"]
-    judged = place.judged(gap_rule(where={**where, "pronoun": ["female-male", "neutral-mal"]}))
+    judged = all_of(place, gap_rule(where={**where, "pronoun": ["female-male", "neutral-mal"]}))
     assert [one.outcome for one in judged] == [ERROR, PASSED]
     assert "(did you mean 'neutral-male'?)" in judged[0].sentence
     # Each level is there, but not together with the others.
-    judged = place.judged(gap_rule(where={**where, "w_name": "place"}))
+    judged = all_of(place, gap_rule(where={**where, "w_name": "place"}))
     assert [one.outcome for one in judged] == [ERROR, PASSED]
     assert "together" in judged[0].sentence
 
@@ -140,8 +133,8 @@ def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> Non
 def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outcome: str, tmp_path: Path) -> None:
     results = [Result("token_f1", {"model": "m", "description_class": one}, 40.0) for one in [*classes, "(copy)"]]
     run_folder(tmp_path / "run", results)
-    (judged,) = Place(tmp_path).judged(
-        rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
+    (judged,) = all_of(
+        tmp_path, rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
     )
     assert judged.outcome == outcome, judged.sentence
 
@@ -161,15 +154,15 @@ def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outc
         ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no null value"]),
     ],
 )
-def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
-    gate = check([place.run], place.rules(gap_rule(**keys)))
+def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Path) -> None:
+    gate = check([place / "run"], rules(place, gap_rule(**keys)))
     ((judged,),) = (run.judged for run in gate.runs)
     assert (judged.outcome, gate.status) == (ERROR, 2)
-    assert judged.sentence.startswith(f"{place.folder / 'rules.toml'}, rule 1 ('gap'): ")
+    assert judged.sentence.startswith(f"{place / 'rules.toml'}, rule 1 ('gap'): ")
     for word in words:
         assert word in judged.sentence
     if "of" not in keys:
-        gate = check([place.run], place.rules(gap_rule(**keys, optional=True)))
+        gate = check([place / "run"], rules(place, gap_rule(**keys, optional=True)))
         assert [(one.outcome, gate.status) for one in gate.runs[0].judged] == [(SKIPPED, 0)]
 
 
@@ -181,14 +174,14 @@ def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: l
         ("p", "mean_mass", "it is not tested"),
     ],
 )
-def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: str, place: Place) -> None:
+def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: str, place: Path) -> None:
     # Either bound: NaN is neither at most nor at least anything.
     for bound in ({"at_most": 0.5}, {"at_least": 0.5}):
         keys: dict[str, Any] = {"name": "x", "measure": measure, "of": of, **bound}
-        (judged,) = place.judged(rule(**keys))
+        (judged,) = all_of(place, rule(**keys))
         assert judged.outcome == FAILED
         assert f"is missing ({reason}), and rule 'x' needs it" in judged.sentence
-        (judged,) = place.judged(rule(**keys, allow_missing=True))
+        (judged,) = all_of(place, rule(**keys, allow_missing=True))
         assert judged.outcome == SKIPPED
 
 
@@ -196,10 +189,9 @@ def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_pat
     lonely = replace(GAP, low=math.nan, high=math.nan)
     other = replace(GAP, group={**DATE, "w_name": "place"}, extras={})
     run_folder(tmp_path / "run", [lonely, other])
-    place = Place(tmp_path)
-    assert "is missing (it has no interval)" in place.one(of="low").sentence
-    assert "is missing (it has no interval)" in place.one(of="magnitude_high").sentence
-    judged = place.judged(rule(name="x", measure="slope_gap", of="detectable_slope", at_most=1))
+    assert "is missing (it has no interval)" in one_of(tmp_path, of="low").sentence
+    assert "is missing (it has no interval)" in one_of(tmp_path, of="magnitude_high").sentence
+    judged = all_of(tmp_path, rule(name="x", measure="slope_gap", of="detectable_slope", at_most=1))
     assert [one.outcome for one in judged] == [PASSED, FAILED]
 
 
@@ -214,13 +206,12 @@ def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_p
             few = replace(GAP, low=low, high=high, extras={**GAP.extras, "n_clusters": float(n), "n_w": 9.0})
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
             run_folder(tmp_path / "run", [few])
-            place = Place(tmp_path)
             for keys in ({}, {"allow_missing": True}):
-                judged = place.one(of=of, at_most=0.9 if of in "pq" else 10, **keys)
+                judged = one_of(tmp_path, of=of, at_most=0.9 if of in "pq" else 10, **keys)
                 assert judged.outcome == outcome, (n, keys)
                 assert (f"{n} cluster" in judged.sentence and "needs 6" in judged.sentence) == (outcome == ERROR)
-            assert place.one(of="value").outcome == PASSED
-            gate = check([place.run], place.rules(gap_rule(of=of, at_most=0.9 if of in "pq" else 10)))
+            assert one_of(tmp_path, of="value").outcome == PASSED
+            gate = check([tmp_path / "run"], rules(tmp_path, gap_rule(of=of, at_most=0.9 if of in "pq" else 10)))
             assert gate.status == (2 if outcome == ERROR else 0)
 
 
@@ -237,7 +228,7 @@ def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: 
     ]
     record = Record(MANIFEST, pd.DataFrame(rows), [GAP, replace(GAP, group={**DATE, "w_name": "place"})])
     write_record(record, tmp_path / "run", lambda _: None)
-    judged = Place(tmp_path).judged(rule(name="x", measure="slope_gap", of="high", at_most=10))
+    judged = all_of(tmp_path, rule(name="x", measure="slope_gap", of="high", at_most=10))
     assert [one.outcome for one in judged] == [PASSED, ERROR]
     assert "5 clusters, this rule needs 6" in judged[1].sentence
 
@@ -246,21 +237,21 @@ def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:
     for p, outcome in ((0.009, PASSED), (0.01, FAILED)):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         run_folder(tmp_path / "run", [replace(GAP, p=p, extras={"n_clusters": 60.0, "n_w": 30.0})])
-        assert Place(tmp_path).one(of="detectable_slope").outcome == outcome
-        assert Place(tmp_path).one(of="detectable_slope", at_least=0.1, at_most=1).outcome == FAILED
+        assert one_of(tmp_path, of="detectable_slope").outcome == outcome
+        assert one_of(tmp_path, of="detectable_slope", at_least=0.1, at_most=1).outcome == FAILED
 
 
 def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
     first = run_folder(tmp_path / "run")
     second = run_folder(tmp_path / "other", RESULTS[:1], audit="task-specification")
     text = gap_rule(name="a", audit="task-specification") + gap_rule(name="b")
-    gate = check([first, second], Place(tmp_path).rules(text))
+    gate = check([first, second], rules(tmp_path, text))
     assert [[one.rule.name for one in run.judged] for run in gate.runs] == [["b"], ["a", "b"]]
     assert gate.status == 0
 
 
-def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(place: Place) -> None:
-    gate = check([place.run], place.rules(gap_rule(at_most=1) + gap_rule(name="b", measure="nosuch")))
+def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(place: Path) -> None:
+    gate = check([place / "run"], rules(place, gap_rule(at_most=1) + gap_rule(name="b", measure="nosuch")))
     assert gate.status == 1
 
 
@@ -284,18 +275,11 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
     ],
 )
 def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
-    path = Place(tmp_path).rules(text)
+    path = rules(tmp_path, text)
     assert_refused((path, *words), check, [tmp_path / "no such run"], path)
 
 
 # Against a baseline.
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What a comparison has, for changes that are known by hand."""
-
-    differences: Sequence[Result]
 
 
 def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
@@ -308,14 +292,16 @@ def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
 
 
 @pytest.fixture
-def changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Any:
+def changed(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Judges a rule by a change that the test makes up."""
-    run_folder(place.folder / "base")
+    run_folder(place / "base")
 
     def judged(difference: Result, **keys: object) -> RuleResult:
-        monkeypatch.setattr(undertow.runs.compare, "compare", lambda *_, **__: Compared([difference]))
+        monkeypatch.setattr(
+            undertow.runs.compare, "compare", lambda *_, **__: SimpleNamespace(differences=[difference])
+        )
         text = gap_rule(against="baseline", **keys)
-        (one,) = place.judged(text, baseline=place.folder / "base")
+        (one,) = all_of(place, text, baseline=place / "base")
         return one
 
     return judged
@@ -326,6 +312,11 @@ def changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         # Above neutral, moving on: as the change.
         (1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": 0.5, "magnitude_low": 0.25, "magnitude_high": 0.75}),
+        (
+            1.0,
+            (0.25, 0.5, 0.75),
+            {"low": 0.25, "high": 0.75, "p": 0.01, "q": 0.02, "n": 80, "baseline": 1.0, "candidate": 1.5},
+        ),
         # Below neutral, the same change mends it.
         (-1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": -0.5, "magnitude_low": -0.75, "magnitude_high": -0.25}),
         # From 1 to -5: fallen by 6, and 4 worse.
@@ -334,59 +325,55 @@ def changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Any:
         (1.0, (-1.5, -0.5, 0.25), {"magnitude": -0.5, "magnitude_low": -1.0, "magnitude_high": 0.25}),
     ],
 )
-def test_worse_is_farther_from_neutral(
+def test_each_number_of_a_change_is_judged(
     start: float, by: tuple[float, float, float], expected: dict[str, float], changed: Any
 ) -> None:
     for of, number in expected.items():
-        assert changed(change(start, by), of=of).number == pytest.approx(number), of
+        judged = changed(change(start, by), of=of, at_most=0.9 if of in "pq" else 100)
+        assert (judged.number, judged.outcome) == (pytest.approx(number), PASSED), of
 
 
-@pytest.mark.parametrize(
-    ("of", "number"),
-    [("low", 0.25), ("high", 0.75), ("p", 0.01), ("q", 0.02), ("n", 80), ("baseline", 1.0), ("candidate", 1.5)],
-)
-def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
-    judged = changed(change(1.0, (0.25, 0.5, 0.75)), of=of, at_most=0.9 if of in "pq" else 100)
-    assert (judged.number, judged.outcome) == (number, PASSED)
-
-
-def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
+def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Path) -> None:
     """Where chance would have it depends on the run, as for shares of variance."""
-    run_folder(place.folder / "base2", [replace(GAP, null_value=0.5)])
-    shutil.rmtree(place.folder / "base")
-    (place.folder / "base2").rename(place.folder / "base")
+    run_folder(place / "base2", [replace(GAP, null_value=0.5)])
+    shutil.rmtree(place / "base")
+    (place / "base2").rename(place / "base")
     # The baseline lies 0.5 from its 0.5, the run 1.5 from its 0.
     assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
 
 
-def test_a_change_that_is_missing_fails(changed: Any) -> None:
-    lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
-    assert changed(lost).outcome == FAILED
-    assert "No item was asked of both" in changed(lost, of="magnitude").sentence
+LOST = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
+FEW = change(1.0, (0.25, 0.5, 0.75), extras={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
+TIE = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
+AT_LEAST = {"at_most": 2, "at_least": 0.05}
 
 
-def test_a_change_below_six_clusters_cannot_be_judged(changed: Any) -> None:
-    few = change(1.0, (0.25, 0.5, 0.75), extras={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
-    for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q"):
-        judged = changed(few, of=of, at_most=0.9, allow_missing=True)
-        assert judged.outcome == ERROR
-        assert "5 clusters, this rule needs 6" in judged.sentence
-    assert changed(few, of="magnitude").number == 0.5
+@pytest.mark.parametrize(
+    ("difference", "keys", "outcome", "number", "words"),
+    [
+        (LOST, {}, FAILED, math.nan, "No item was asked of both"),
+        (LOST, {"of": "magnitude"}, FAILED, math.nan, "No item was asked of both"),
+        *((FEW, {"of": of, "at_most": 0.9, "allow_missing": True}, ERROR, math.nan, "5 clusters, this rule needs 6")
+          for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q")),
+        (FEW, {"of": "magnitude"}, PASSED, 0.5, ""),
+        # Ties are not tested, and a rule that wants no clear change is not to fail by that.
+        *((TIE, {"of": of, **AT_LEAST}, PASSED, 1.0, "") for of in ("p", "q")),
+        (replace(TIE, low=math.nan, high=math.nan), {"of": "q", **AT_LEAST}, FAILED, math.nan, "is missing"),
+    ],
+)  # fmt: skip
+def test_how_lost_changes_few_clusters_and_ties_are_judged(  # noqa: PLR0917 - pytest names them
+    difference: Result, keys: dict[str, Any], outcome: str, number: float, words: str, changed: Any
+) -> None:
+    judged = changed(difference, **keys)
+    assert (judged.outcome, judged.number) == (outcome, pytest.approx(number, nan_ok=True))
+    assert words in judged.sentence
 
 
-def test_a_change_of_exactly_nothing_has_p_and_q_of_one(changed: Any) -> None:
-    """Ties are not tested, and a rule that wants no clear change is not to fail by that."""
-    tie = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
-    assert [changed(tie, of=of, at_most=2, at_least=0.05).number for of in ("p", "q")] == [1.0, 1.0]
-    lost = replace(tie, low=math.nan, high=math.nan)
-    assert changed(lost, of="q", at_most=2, at_least=0.05).outcome == FAILED
-
-
-def test_a_baseline_is_needed_and_used(place: Place) -> None:
-    assert_refused(("rule 1 ('gap')", "baseline"), check, [place.run], place.rules(gap_rule(against="baseline")))
-    (judged,) = place.judged(gap_rule(against="baseline", optional=True))
+def test_a_baseline_is_needed_and_used(place: Path) -> None:
+    assert_refused(("rule 1 ('gap')", "baseline"), check, [place / "run"], rules(place, gap_rule(against="baseline")))
+    (judged,) = all_of(place, gap_rule(against="baseline", optional=True))
     assert judged.outcome == SKIPPED
-    assert_refused(("baseline",), check, [place.run], place.rules(gap_rule()), place.run)
+    assert_refused(("baseline",), check, [place / "run"], rules(place, gap_rule()), place / "run")
 
 
 # JUnit.
@@ -394,7 +381,7 @@ def test_a_baseline_is_needed_and_used(place: Place) -> None:
 
 def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:
     runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", model="org/Model-1.7B")]
-    gate = check(runs, Place(tmp_path).rules(FOUR))
+    gate = check(runs, rules(tmp_path, FOUR))
     out = tmp_path / "new" / "folder" / "gate.xml"
     write_junit(gate, out)
     root = parsed(out)
@@ -425,7 +412,7 @@ def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str
     written = payload.encode("utf-8", "replace").decode("utf-8")
     levels = {key: one.replace(payload, written) for key, one in group.items()}
     run_folder(tmp_path / "run", [replace(GAP, group=levels)])
-    gate = check([tmp_path / "run"], Place(tmp_path).rules(rule(name="x", measure="slope_gap", at_most=1)))
+    gate = check([tmp_path / "run"], rules(tmp_path, rule(name="x", measure="slope_gap", at_most=1)))
     run = replace(gate.runs[0], folder=Path(payload.replace("\x00", "")), model=payload)
     judged = [replace(one, rule=one.rule.model_copy(update={"name": payload, "why": payload})) for one in run.judged]
     write_junit(replace(gate, runs=(replace(run, judged=tuple(judged)),)), tmp_path / "gate.xml")
@@ -451,9 +438,9 @@ def test_what_is_printable_is_xml_and_one_line(text: str) -> None:
     assert len(printable(text).splitlines()) <= 1
 
 
-def test_a_junit_file_that_cannot_be_written(place: Place) -> None:
-    gate = check([place.run], place.rules(gap_rule()))
-    (place.folder / "file").touch()
-    for out in (place.folder, place.folder / "file" / "gate.xml", place.folder / ("x" * 300)):
+def test_a_junit_file_that_cannot_be_written(place: Path) -> None:
+    gate = check([place / "run"], rules(place, gap_rule()))
+    (place / "file").touch()
+    for out in (place, place / "file" / "gate.xml", place / ("x" * 300)):
         assert_refused(("--junit",), write_junit, gate, out)
-    assert sorted(path.name for path in place.folder.iterdir()) == ["file", "rules.toml", "run"]
+    assert sorted(path.name for path in place.iterdir()) == ["file", "rules.toml", "run"]

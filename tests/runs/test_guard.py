@@ -17,8 +17,7 @@ from scipy import stats
 import undertow
 from helpers.file_refusal import assert_refused
 from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, planted_percent, planted_table, unit
-from helpers.planted_precision import Planted, nothing
-from undertow import models
+from helpers.planted_precision import Plant
 from undertow.audits.task_specification.items import Settings
 from undertow.metrics.reference_distribution import Reference
 from undertow.metrics.sentence_scores import features, score_names
@@ -89,15 +88,13 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Guard:
     return guarding(tmp_path_factory.mktemp("cache"))
 
 
-def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(table: Path, plant: Plant) -> None:
+    plant()
     told: list[tuple[int, int]] = []
     # The toy has no arithmetic to warn of.
     toys = undertow.guard("toy", challenge=str(table), dtype="bfloat16", progress=lambda *done: told.append(done))
     assert toys.notes == ()
     assert (told[0], told[-1]) == ((0, 4 * len(OCCUPATIONS)), (4 * len(OCCUPATIONS), 4 * len(OCCUPATIONS)))
-    monkeypatch.setattr(models, "resolve", lambda request: Planted(nothing).resolve(request))
     reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
     (note,) = reduced.notes
     assert "bfloat16" in note

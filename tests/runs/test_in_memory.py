@@ -13,22 +13,18 @@ import pytest
 
 import undertow
 from helpers import tiny_models as tiny
+from helpers.file_refusal import assert_refused
 from undertow.data.in_memory import save_challenge, save_lists
 from undertow.errors import UndertowError
 from undertow.models.registry import in_dtype, resolve_network
 from undertow.runs.pipeline import dry_run
 
+pytestmark = pytest.mark.usefixtures("in_folder")
 CHALLENGE: dict[str, Any] = {
     "templates": [{"text": "In {w}, {blank} was a child.", "factors": {"decided": False}}, "In {w}, {blank} ran."],
     "w": {"year": {"values": ["1801", "1850", "1900", "1953"]}},
     "groups": {"f": ["she"], "m": ["he"]},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
 
 def causal(folder: Path) -> Any:
@@ -110,14 +106,12 @@ def test_what_a_network_in_memory_decides_is_refused(network: Callable[[str], st
     mine = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     audit = "spurious-correlation"
-    with pytest.raises(UndertowError, match="needs its tokenizer; give it as tokenizer="):
-        undertow.audit(audit, model=mine)
+    assert_refused(("needs its tokenizer; give it as tokenizer=",), undertow.audit, audit, model=mine)
     with pytest.raises(UndertowError, match="dtype 'bfloat16' is for a model by name"):
         undertow.audit(audit, model=mine, tokenizer=tokenizer, dtype="bfloat16")
     with pytest.raises(UndertowError, match="mode 'NLU' is for a model by name"):
         undertow.audit(audit, model=mine, tokenizer=tokenizer, mode="NLU")
-    with pytest.raises(UndertowError, match="for a network in memory; remove them"):
-        undertow.audit(audit, model="toy", tokenizer=tokenizer)
+    assert_refused(("for a network in memory; remove them",), undertow.audit, audit, model="toy", tokenizer=tokenizer)
 
 
 def test_a_challenge_is_a_dict_or_a_table(tmp_path: Path) -> None:
@@ -159,11 +153,9 @@ def test_a_saved_challenge_holds_what_was_given() -> None:
     assert save_challenge(table).read_text(encoding="utf-8") == "sentence,coreferent\na,1\nb,\n"
     with pytest.raises(UndertowError, match=r"challenge: inner\.day is .*; write a text"):
         save_challenge({"inner": {"day": pd.Timestamp("2020-01-01")}})
-    with pytest.raises(UndertowError, match=r"challenge: inner\.n is nan; write a finite number"):
-        save_challenge({"inner": {"n": math.nan}})
+    assert_refused(("challenge: inner.n is nan; write a finite number",), save_challenge, {"inner": {"n": math.nan}})
     for broken in ({"text": "a \ud800"}, pd.DataFrame({"sentence": pd.Series(["a \ud800"], dtype=object)})):
-        with pytest.raises(UndertowError, match="lone surrogate"):
-            save_challenge(broken)
+        assert_refused(("lone surrogate",), save_challenge, broken)
     assert not list(path.parent.glob(".*"))
 
 
@@ -183,8 +175,7 @@ def test_values_of_w_are_given_as_a_dict_of_lists(tmp_path: Path) -> None:
         ({}, "is empty"),
     ]  # fmt: skip
     for wrong, says in refused:
-        with pytest.raises(UndertowError, match=says):
-            save_lists(wrong)
+        assert_refused((says,), save_lists, wrong)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # PEFT calls what transformers deprecates
@@ -217,8 +208,7 @@ def test_what_changes_answers_changes_the_identity(tmp_path: Path) -> None:
     prompts = peft.get_peft_model(
         tiny.tiny_llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
     )
-    with pytest.raises(UndertowError, match="its adapter is a learned prompt"):
-        resolve_network(prompts, tokenizer)
+    assert_refused(("its adapter is a learned prompt",), resolve_network, prompts, tokenizer)
 
 
 def test_a_network_that_cannot_be_copied_has_no_float32_check() -> None:
@@ -229,5 +219,4 @@ def test_a_network_that_cannot_be_copied_has_no_float32_check() -> None:
             raise ValueError("`.to` is not supported for 4-bit models")
 
     pytest.importorskip("torch", reason="the model extra is not installed")
-    with pytest.raises(UndertowError, match=r"cannot be copied to float32 \(`.to` is not supported"):
-        in_dtype(Quantized(), "float32")
+    assert_refused(("cannot be copied to float32 (`.to` is not supported",), in_dtype, Quantized(), "float32")

@@ -53,15 +53,14 @@ def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., 
     assert html.count("<tr>") == 1 + min(len(told), MAX_RESULTS)
 
 
-def test_tour_runs_from_its_first_cell_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_tour_runs_from_its_first_cell_to_its_last(in_folder: Path) -> None:
     cells = json.loads((ROOT / "examples" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {}
     for cell in cells:
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), "tour", "exec"), names)
     assert names["run"].findings[0].significant
-    assert (tmp_path / "tour" / "drift.pdf").read_bytes().startswith(b"%PDF")
+    assert (in_folder / "tour" / "drift.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_bar_is_shown_in_a_notebook_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:

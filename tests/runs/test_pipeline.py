@@ -6,19 +6,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import undertow
 from conftest import Cli
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import run_queries
-from undertow.models.base import BatchLimits, ModelRequest
-from undertow.models.families import toy
+from helpers.file_refusal import assert_refused
 from undertow.runs import pipeline
 
 PROBE = "spurious-correlation"
@@ -29,31 +24,14 @@ def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_p
     first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
     assert undertow.score(folder, seed=5).manifest["run_key"] != first.manifest["run_key"]
     assert undertow.load_run(folder).manifest["seed"] == 5
-    with pytest.raises(undertow.UndertowError, match="another run"):
-        undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
+    assert_refused(("another run",), undertow.audit, PROBE, model="toy", w="date", limit=90, out=folder)
 
 
-def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    results = (folder / "results.json").read_bytes()
-    (folder / "my notes.txt").write_text("mine")
-    (folder / "manifest.json").unlink()
-    (folder / ".unfinished").touch()
-    with pytest.raises(undertow.UndertowError, match="was not finished"):
-        undertow.load_run(folder)
-    undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    assert (folder / "results.json").read_bytes() == results
-    assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
-    assert first.manifest["run_key"] == undertow.load_run(folder).manifest["run_key"]
-
-
-def test_library_without_torch_imports_little_and_runs_scores_and_retells(tmp_path: Path) -> None:
+def test_library_without_torch_runs_scores_and_retells(tmp_path: Path) -> None:
     """With the model extra made impossible to import, everything but loading its models works."""
     code = f"""
 import sys
 import undertow
-print([name for name in ("torch", "transformers", "matplotlib", "pandas") if name in sys.modules])
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate"):
@@ -70,7 +48,7 @@ assert all(callable(getattr(undertow, name)) for name in ("audit", "score", "ren
 print(len(run.results))
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines() == ["[]", "18"]
+    assert printed == "18\n"
 
 
 def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Callable[..., Path]) -> None:
@@ -88,24 +66,6 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     assert moved == {"female", "male", "female-male"}
     other_words = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "other_words")]
     assert other_words["value"].to_numpy() == pytest.approx([20.0, 20.0])
-
-
-def test_run_folder_holds_observations_results_manifest_page_and_figures(finished_run: Callable[..., Path]) -> None:
-    run = undertow.load_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3, page=True))
-    frame = run.observations
-    assert len(frame) == 120
-    assert frame[["female", "male", "neutral"]].sum(axis=1).to_numpy() == pytest.approx(np.full(120, 100.0))
-    assert (frame["cluster"].nunique(), frame["w"].nunique()) == (10, 12)
-    assert set(run.results["measure"]) == {
-        "mean_mass", "w_effect", "slope", "pearson_r", "slope_log_odds", "slope_gap",
-    }  # fmt: skip
-    assert run.figure().axes
-    assert run.manifest["command"] == "undertow run spurious-correlation -m toy --w date --seed 3 --limit 120"
-    assert run.manifest["protocol"] == "exact"
-    assert len(run.manifest["challenge_sha256"]) == 64
-    tables = {"results.csv", "observations.parquet", "report.html"}
-    for name in (*tables, "figures/date_mgc_toy.svg", "figures/date_mgc_toy.png"):
-        assert (run.folder / name).stat().st_size > 0
 
 
 @pytest.mark.parametrize("w", [["date", "place"], "file"])
@@ -137,26 +97,33 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert other.results["value"].equals(first.results["value"])
 
 
-def test_the_toy_reads_trees_and_batches_alike(tmp_path: Path) -> None:
-    found = toy.resolve(ModelRequest("toy"))
-    assert found is not None
-    model: Any = found.open()
-    queries = [item.query for item in undertow.data.load("mgc").items()[:50]]
-    answers = []
-    for depth in (0, 100):
-        model.limits = BatchLimits(60, depth)
-        with AnswerCache(tmp_path / str(depth)) as cache:
-            answers.append(
-                run_queries(replace(found, open=lambda: model), queries, cache, "exact", lambda done, total: None)
-            )
-    assert answers[0].scores == answers[1].scores
-    assert len(answers[0].scores.answers) == 50
+HELP = """
+import sys
+sys.argv = ["undertow", "run", "spurious-correlation", "--help"]
+from undertow.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+IN_EVERY_SESSION = "numpy pandas pytest tomllib undertow.runs.gates undertow.runs.folder.storage xml"
 
 
-def test_tables_are_not_loaded_before_a_model() -> None:
-    """They would raise the peak while its weights are unpacked."""
-    code = (
-        "import sys; from undertow import audits; from undertow.runs import pipeline; "
-        "print([name for name in audits.names() if audits.load(name)] and 'pandas' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        # They would raise the peak while the weights of a model are unpacked.
+        (
+            "from undertow import audits; from undertow.runs import pipeline; [*map(audits.load, audits.names())]",
+            "pandas",
+        ),
+        (HELP, "torch transformers httpx matplotlib pandas"),
+        ("import undertow.pytest_plugin", IN_EVERY_SESSION),
+        ("import undertow", "torch transformers matplotlib pandas"),
+    ],
+    ids=["audits", "help", "plugin", "library"],
+)
+def test_nothing_is_imported_before_it_is_needed(code: str, heavy: str, tmp_path: Path) -> None:
+    code += f"\nimport sys\nprint([name for name in {heavy.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -91,11 +89,3 @@ def test_nothing_happens_until_rules_are_named(place: pytest.Pytester) -> None:
         test_own="import sys\n\ndef test_own(request):\n    assert not request.config.pluginmanager.hasplugin('undertow-gate')\n"
     )
     inside(place).assert_outcomes(passed=1)
-
-
-def test_loading_it_imports_nothing_heavy(tmp_path: Path) -> None:
-    """It is loaded in every pytest session of the environment."""
-    heavy = ("numpy", "pandas", "pytest", "tomllib", "undertow.runs.gates", "undertow.runs.folder.storage", "xml")
-    code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from helpers.file_refusal import assert_refused
 from helpers.scripted_model import OF_PROMPTS, Script, partly_hidden
 from undertow import models
 from undertow.errors import UndertowError
@@ -20,7 +21,7 @@ from undertow.runs.folder import replay
 from undertow.runs.pipeline import Run
 from undertow.types import BLANK, GENERATION
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_folder")]
 PROBE = "spurious-correlation"
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
 FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}
@@ -30,11 +31,6 @@ FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregress
 def hiding(script: Script) -> None:
     """A model that answers prompts and hides some of each distribution, called `hiding`."""
     script(partly_hidden, OF_PROMPTS, name="hiding", notes=("asked far away",), facts=FACTS)
-
-
-@pytest.fixture(autouse=True)
-def in_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run(model: str | list[str], out: str, **more: Any) -> Run:
@@ -119,8 +115,7 @@ def test_one_of_several_models_is_named_after_an_at(first: First) -> None:
         check_same_answers(again, both, model)
         check_same_results(again, both, model)
     for name in ("replay:both", "replay:both@nosuch"):
-        with pytest.raises(UndertowError, match="toy, toy:slope=-5, hiding"):
-            models.resolve(ModelRequest(name))
+        assert_refused(("toy, toy:slope=-5, hiding",), models.resolve, ModelRequest(name))
 
 
 def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_refusal_says(first: First) -> None:
@@ -178,11 +173,7 @@ def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
         ("replay:table", {}, "table"),
     ]
     for name, more, word in named:
-        with pytest.raises(UndertowError) as error:
-            models.resolve(ModelRequest(name, **more))
-        assert word in str(error.value)
-        assert "\n" not in str(error.value)
+        assert_refused((word,), models.resolve, ModelRequest(name, **more))
     for asked in ({"prompts": "A"}, {"protocol": "paper"}):
-        with pytest.raises(UndertowError, match="replay:first"):
-            run("replay:first", "again", **asked)
+        assert_refused(("replay:first",), run, "replay:first", "again", **asked)
     assert replay.resolve(ModelRequest("replay")) is None

@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -296,19 +296,28 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert_refused(("another run",), undertow.score, "table.csv", audit=AUDIT, out="run")
 
 
+class Counted(NamedTuple):
+    """Networks that Python still has, and after how many collections of younger objects it collects all."""
+
+    n_llamas: int
+    n_neos: int
+    threshold: int
+
+
 def test_a_network_is_freed_before_the_next_model_loads(network: Callable[[str], str], tmp_path: Path) -> None:
-    kept, seen = gc.get_threshold(), list[tuple[int, int, int]]()
+    """By the objects that Python still has: how much memory is taken is not measured here."""
+    threshold, seen = gc.get_threshold(), list[Counted]()
 
     def count(*_: int) -> None:
         kinds = [type(one).__name__ for one in gc.get_objects()]
-        seen.append((kinds.count("LlamaForCausalLM"), kinds.count("GPTNeoForCausalLM"), gc.get_threshold()[2]))
+        seen.append(Counted(kinds.count("LlamaForCausalLM"), kinds.count("GPTNeoForCausalLM"), gc.get_threshold()[2]))
 
     gc.collect()
     count()
     undertow.audit(
         AUDIT, [network("tiny_llama"), network("tiny_gpt_neo")], **TINY, out=tmp_path / "run", progress=count
     )
-    (n_llamas, n_neos, _), (*_, last) = seen[0], seen
-    assert (n_llamas + 1, n_neos, NEVER) in seen
-    assert last == (n_llamas, n_neos + 1, NEVER)
-    assert gc.get_threshold() == kept
+    start, end = seen[0], seen[-1]
+    assert Counted(start.n_llamas + 1, start.n_neos, NEVER) in seen
+    assert end == Counted(start.n_llamas, start.n_neos + 1, NEVER)
+    assert gc.get_threshold() == threshold

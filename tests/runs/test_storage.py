@@ -19,6 +19,7 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
+from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
 from helpers.shared_folders import contents
 from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
@@ -70,16 +71,6 @@ def without_column(folder: Path) -> None:
     pd.read_parquet(folder / OBSERVATIONS).drop(columns="female").to_parquet(folder / OBSERVATIONS)
 
 
-def with_column(name: str, cell: object) -> Callable[[Path], None]:
-    """The observations with one value all along a column."""
-
-    def change(folder: Path) -> None:
-        frame = pd.read_parquet(folder / OBSERVATIONS)
-        frame.assign(**{name: pd.Series([cell] * len(frame), dtype=object)}).to_parquet(folder / OBSERVATIONS)
-
-    return change
-
-
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (shutil.rmtree, "run"),
     "no manifest": (without(MANIFEST), MANIFEST),
@@ -88,8 +79,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
     "unknown audit": (with_entry("audit", "nosuch"), "nosuch"),
     "observations of another table": (without_column, "female"),
-    "text for numbers": (with_column("female", "x"), "'female'"),
-    "lists for text": (with_column("model", ["x"]), "'model'"),
     "no observations": (without(OBSERVATIONS), OBSERVATIONS),
     "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), RESULTS),
     "results without a group": (with_text(RESULTS, '{"results": [{"value": 1}]}'), RESULTS),
@@ -110,36 +99,27 @@ def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Pa
             read_record(copied)
 
 
-def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], None]:
-    """The observations with another column of this name, of whatever type it is, as other tools may write it."""
-
-    def change(folder: Path) -> None:
-        table = pq.read_table(folder / OBSERVATIONS)
-        column = make(table.num_rows)
-        at = table.column_names.index(name) if name in table.column_names else table.num_columns
-        table = table.drop_columns([name]) if at < table.num_columns else table
-        pq.write_table(table.add_column(at, name, column), folder / OBSERVATIONS)
-
-    return change
-
-
 def test_observations_that_are_too_large_are_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("MAX_CELLS", "MAX_VALUE_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(storage, limit, 100)
-            with pytest.raises(undertow.UndertowError, match="too large"):
-                read_record(copied)
+            assert_refused(("too large",), read_record, copied)
 
 
 def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
-    for name, make in (
-        ("female", lambda n: pa.array([float(at % 3) for at in range(n)]).dictionary_encode()),
-        ("w_index", lambda n: pa.array(range(n), pa.uint64())),
-        ("missing_reason", pa.nulls),
-        ("prompt", pa.nulls),
-        ("model", lambda n: pa.array(["toy"] * n).dictionary_encode()),
-    ):
-        with_arrow(name, make)(copied)
+    table = pq.read_table(copied / OBSERVATIONS)
+    n = table.num_rows
+    columns = {
+        "female": pa.array([float(at % 3) for at in range(n)]).dictionary_encode(),
+        "w_index": pa.array(range(n), pa.uint64()),
+        "missing_reason": pa.nulls(n),
+        "prompt": pa.nulls(n),
+        "model": pa.array(["toy"] * n).dictionary_encode(),
+    }
+    for name, column in columns.items():
+        kept = [other for other in table.column_names if other != name]
+        table = table.select(kept).append_column(name, column)
+    pq.write_table(table, copied / OBSERVATIONS)
     found = read_record(copied).observations
     assert found["female"].sum() > 0
     assert found["female"].dtype == float
@@ -149,11 +129,22 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
 
 
-@pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
-def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("out", "word"),
+    [
+        (["letters"], "letters"),
+        pytest.param(["letters", "--overwrite"], "letters", marks=slow),
+        (["letters/a.txt"], "a.txt"),
+        (["letters/a.txt/run"], "a.txt"),
+        (["x" * 300], "--out"),
+    ],
+)
+def test_a_place_that_holds_something_else_or_no_folder_is_left_alone(
+    out: list[str], word: str, cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
-    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "--out")
+    refused(cli(*TOY, "--out", *out), word)
     assert contents(tmp_path) == {"letters/a.txt": b"dear"}
 
 
@@ -177,8 +168,7 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
 ) -> None:
     damage(copied)
     run_key = str(read_record(finished).manifest["run_key"])
-    with pytest.raises(undertow.UndertowError, match="--overwrite"):
-        check_place(copied, run_key, RUN)
+    assert_refused(("--overwrite",), check_place, copied, run_key, RUN)
     check_place(copied, run_key, RUN, overwrite=True)
     again = undertow.score(finished, out=copied, overwrite=True)
     assert read_record(copied).manifest["run_key"] == again.manifest["run_key"] == run_key
@@ -187,20 +177,37 @@ def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
 def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finished: Path, tmp_path: Path) -> None:
     (copied / MANIFEST).unlink()
     (copied / UNFINISHED).touch()
+    (copied / "my notes.txt").write_text("mine", encoding="utf-8")
+    assert_refused(("was not finished",), undertow.load_run, copied)
     old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.mkdir()
     os.utime(old, (time.time() - 2 * STALE_AFTER_S,) * 2)
     undertow.score(finished, out=copied)
-    assert contents(copied).keys() == contents(finished).keys()
+    assert contents(copied).keys() == contents(finished).keys() | {"my notes.txt"}
+    assert (copied / RESULTS).read_bytes() == (finished / RESULTS).read_bytes()
     assert (old.exists(), fresh.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("out", ["file", "file/run", "x" * 300])
-def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-    refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
-    assert contents(tmp_path) == {"file": b"x"}
+CHANGES = [with_entry("code_sha256", "0" * 64), half(OBSERVATIONS), without("report.html")]
+
+
+@pytest.mark.parametrize("change", briefly(CHANGES, 2))
+def test_a_run_of_other_code_or_that_is_not_whole_is_made_anew_from_stored_answers(
+    change: Callable[[Path], None], cli: Cli, tmp_path: Path
+) -> None:
+    folder, command = tmp_path / "run", [*TOY, "--out", "run"]
+    first = cli(*command).stdout.splitlines()
+    whole, code = contents(folder), read_record(folder).manifest["code_sha256"]
+    change(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = cli(*command).stdout.splitlines()
+    assert "(0 of 90 queries computed now" in again[0]
+    assert again[1:] == first[1:]
+    assert all(path.stat().st_mtime_ns != before.get(path) for path in folder.rglob("*") if path.is_file())
+    made = contents(folder)
+    assert [name for name in (RESULTS, "results.csv", OBSERVATIONS) if made[name] != whole[name]] == []
+    assert read_record(folder).manifest["code_sha256"] == code
 
 
 def test_results_of_a_metric_of_another_package_may_have_a_model_of_their_own(finished: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.file_refusal import assert_refused
 from undertow.runs import suite as suite_module
 from undertow.runs.pipeline import dry_run
 
@@ -54,6 +55,8 @@ def test_suite_runs_each_audit_and_judges_it(file: Path, cli: Cli) -> None:
     assert again.returncode == 0
     assert again.stdout.splitlines()[-1] == "Index: night/index.html"
     assert "passed: " in again.stdout
+    assert "| passed |" in cli("suite", "night.toml", "--junit", "gate.xml", "--format", "markdown").stdout
+    assert "<testsuites" in (file.parent / "gate.xml").read_text(encoding="utf-8")
     (file.parent / "rules.toml").write_text("[[rule]]\n", encoding="utf-8")
     assert cli("suite", "night.toml").returncode == 2
 
@@ -70,18 +73,6 @@ def test_a_dry_run_estimates_each_run_and_writes_nothing(file: Path, cli: Cli) -
     assert cli("suite", "night.toml", "--dry-run").returncode == 2
 
 
-def test_a_suite_reports_to_ci(tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "rules.toml").write_text(RULES.format("90"), encoding="utf-8")
-    suite_file = (
-        'models = ["toy"]\nrules = "rules.toml"\n[[audit]]\nname = "spurious-correlation"\nw = "date"\nlimit = 60\n'
-    )
-    (tmp_path / "night.toml").write_text(suite_file, encoding="utf-8")
-    done = cli("suite", "night.toml", "--junit", "gate.xml", "--format", "markdown")
-    assert done.returncode == 0, done.stderr
-    assert "| passed |" in done.stdout
-    assert "<testsuites" in (tmp_path / "gate.xml").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -94,22 +85,8 @@ def test_a_suite_reports_to_ci(tmp_path: Path, cli: Cli) -> None:
 )
 def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, new: str, words: str) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(undertow.UndertowError, match=words):
-        undertow.suite(file)
+    assert_refused((words,), undertow.suite, file)
     assert not (file.parent / "night").exists()
-
-
-YAML = """
-models: [base=toy, tuned=toy:slope=-3]
-rules: rules.toml
-options: {limit: 150}
-audit:
-  - name: spurious-correlation
-    w: date
-  - name: task-specification
-    folder: guesses
-    models: [toy]
-"""
 
 
 @pytest.mark.parametrize(
@@ -124,8 +101,7 @@ audit:
 )
 def test_wrong_yaml_is_refused(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "night.yml").write_text(text, encoding="utf-8")
-    with pytest.raises(undertow.UndertowError, match=words):
-        undertow.suite(tmp_path / "night.yml")
+    assert_refused((words,), undertow.suite, tmp_path / "night.yml")
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_of_a_regression_it_is_the_sandwich_of_statsmodels() -> None:
     assert ours == pytest.approx(theirs * 9 / 8)
 
 
-def test_clusters_that_take_no_part_are_none() -> None:
+def test_clusters_that_take_no_part_are_none_and_equal_ones_have_no_variance() -> None:
     values = rng(4).normal(size=8)
     padded = np.concatenate([influences_of(values), np.zeros(5)])
     there = np.arange(13) < 8
@@ -66,9 +66,6 @@ def test_clusters_that_take_no_part_are_none() -> None:
     both = influence_variance(np.stack([padded, padded]), np.stack([there, np.arange(13) < 1]))
     assert np.isfinite(both[0]).tolist() == [True, False]
     assert np.isfinite(both[1]).tolist() == [True, False]
-
-
-def test_clusters_that_do_not_differ_have_no_variance() -> None:
     variance, df = influence_variance(np.zeros(6), np.ones(6, dtype=bool))
     assert variance == 0
     assert 0 < df <= 5

@@ -15,6 +15,7 @@ from undertow.audits.base import Observations
 from undertow.report.style import image_bytes
 from undertow.runs.finished_run import observations_of
 from undertow.stats import only_points, percentile_interval, point_estimates
+from undertow.stats.arrays import Estimate
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.classification.roc import auroc_p_value
 from undertow.stats.context import interruptible
@@ -52,31 +53,21 @@ def test_nothing_is_drawn() -> None:
 
 
 def test_values_are_what_they_are_without_it() -> None:
-    values = RNG.uniform(size=(12, 3))
-    y, rows, columns = RNG.uniform(size=12), np.arange(12) // 3, np.arange(12) % 3
-    ones, x = np.ones(12), np.arange(12.0)
-    plain = (
-        mean_over_cells(values, (0.0, 1.0)),
-        ratio_interval(y, ones, rows, columns),
-        cluster_correlation(x, y, rows * 3 + columns, 0),
-    )
-    less = difference_of_ratios(y, ones, 1 - y, ones, rows, columns)
+    values, y, ones = RNG.uniform(size=(12, 3)), RNG.uniform(size=12), np.ones(12)
+    rows, columns = np.arange(12) // 3, np.arange(12) % 3
+    asked: list[Callable[[], Estimate]] = [
+        lambda: mean_over_cells(values, (0.0, 1.0)),
+        lambda: ratio_interval(y, ones, rows, columns),
+        lambda: cluster_correlation(np.arange(12.0), y, np.arange(12), 0),
+        lambda: difference_of_ratios(y, ones, 1 - y, ones, rows, columns),
+    ]
+    plain = [ask() for ask in asked]
     with point_estimates():
-        quick = mean_over_cells(values, (0.0, 1.0)), ratio_interval(y, ones, rows, columns)
-        r, quickly_less = (
-            cluster_correlation(x, y, rows * 3 + columns, 0),
-            difference_of_ratios(y, ones, 1 - y, ones, rows, columns),
-        )
-    assert (quick[0].value, quick[0].sd, quick[0].n) == (plain[0].value, plain[0].sd, plain[0].n)
-    assert (quick[1].value, quick[1].n, r.value, quickly_less.value) == (
-        plain[1].value,
-        plain[1].n,
-        plain[2].value,
-        less.value,
-    )
-    assert np.isnan([quick[0].low, quick[1].high, r.p, quickly_less.low]).all()
-    again = mean_over_cells(values, (0.0, 1.0))
-    assert (again.low, again.high) == (plain[0].low, plain[0].high), "draws that are kept are none of the context"
+        quick = [ask() for ask in asked]
+    for one, other in zip(quick, plain, strict=True):
+        assert repr((one.value, one.sd, one.n)) == repr((other.value, other.sd, other.n))
+        assert np.isnan([one.low, one.high, one.p]).all()
+    assert repr([ask() for ask in asked]) == repr(plain), "draws that are kept are none of the context"
 
 
 # Being ended.

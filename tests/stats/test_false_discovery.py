@@ -32,12 +32,9 @@ def test_a_test_that_was_not_made_stays_nan_and_changes_no_other(p: list[float],
     np.testing.assert_array_equal(np.delete(q, place), benjamini_hochberg(p))
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_nothing_gives_nothing_and_what_is_no_p_value_is_refused() -> None:
     assert benjamini_hochberg([]).shape == (0,)
     assert np.isnan(benjamini_hochberg([math.nan, math.nan])).all()
-
-
-def test_what_is_no_p_value_is_refused() -> None:
     with pytest.raises(ValueError, match=r"0 and 1|\[0, 1\]"):
         benjamini_hochberg([0.5, 1.5])
 

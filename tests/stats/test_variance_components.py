@@ -53,19 +53,6 @@ def by_loops(scores: Floats, shots: list[int], classes: list[int]) -> dict[str, 
     return {name: 100 * part / total for name, part in squares.items()}
 
 
-def test_by_hand() -> None:
-    """Two models of 0 and 2, two wordings of 0 and 4 in a class each, one setting, and 8 more in one cell.
-
-    Cells 0, 4, 2, 14 about 5: squares of 25 + 1 + 9 + 81. Models lie at 2 and 8, wordings at 1 and 9.
-    """
-    shares = variance_shares([[[0], [4]], [[2], [14]]], [0], [0, 1])
-    expected = [36, 64, 0, 0, 0, 16]
-    assert list(shares) == list(FACTORS)
-    assert list(shares.values()) == pytest.approx([100 * part / 116 for part in expected], abs=1e-9)
-    one_class = variance_shares([[[0], [4]], [[2], [14]]], [0], [7, 7])
-    assert (one_class["description class"], one_class["wording"]) == pytest.approx((0, 6400 / 116))
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 2**31), st.integers(1, 3), st.floats(-1e3, 1e3))
 def test_shares_are_those_of_loops_and_add_up(seed: int, n_models: int, place: float) -> None:
@@ -95,13 +82,6 @@ def test_a_spread_by_rounding_is_none() -> None:
 # Slots ---------------------------------------------------------------------------------------------------------------
 
 FACTORIAL = np.array(list(itertools.product(range(3), range(2), range(4))))
-
-
-def test_slots_by_hand() -> None:
-    """Two slots of two levels; scores 1, 3, 5, 11 about 5: 16 + 4 + 0 + 36. Levels at 2 and 8, and at 3 and 7."""
-    shares, interactions = factor_shares([1, 3, 5, 11], [[0, 0], [0, 1], [1, 0], [1, 1]])
-    assert shares == pytest.approx([3600 / 56, 1600 / 56])
-    assert interactions == pytest.approx(400 / 56)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -214,8 +194,9 @@ def test_p_is_that_of_the_f_test(seed: int) -> None:
     assert found.expected_share == 4 / 27
 
 
-def test_groups_without_any_spread_within_explain_everything() -> None:
+def test_groups_without_a_spread_explain_everything_and_a_small_one_is_no_rounding() -> None:
     assert astuple(one_way([1, 1, 2, 2, 5], ["a", "a", "b", "b", "c"])) == (1.0, 2 / 4, 0.0)
+    assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -232,10 +213,6 @@ def test_groups_without_any_spread_within_explain_everything() -> None:
 )
 def test_where_there_is_nothing_to_say_everything_is_nan(y: list[float], group: list[str]) -> None:
     assert np.isnan(astuple(one_way(y, group))).all()
-
-
-def test_a_small_spread_on_a_large_mean_is_not_taken_for_rounding() -> None:
-    assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,22 +1,27 @@
-"""Logs of Inspect: masses, missing answers and models as they were logged, and refusals by file, sample and field."""
+"""Inspect: the task that is written, how its scorer reads an answer, and what is read of its logs or refused by sample and field."""
 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import math
-import random
-import time
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import undertow
+from helpers.cli_refusal import refused
 from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
-from helpers.json_edits import change, edited
+from helpers.json_edits import change
 from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.errors import UndertowError
@@ -87,10 +92,8 @@ def test_a_changed_field_is_named(
     place: tuple[Any, ...], value: object, said: str, log: dict[str, Any], tmp_path: Path
 ) -> None:
     change(log, place, value)
-    with pytest.raises(UndertowError) as refusal:
-        undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
-    assert said in str(refusal.value)
-    assert "log.json" in str(refusal.value)
+    path = write_json(log, tmp_path / "log.json")
+    assert_refused(("log.json", said), undertow.score, path, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -113,8 +116,7 @@ def test_a_changed_factor_is_read_as_it_is_or_refused(
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:
     twice = copy.deepcopy(log)
     twice["samples"].append(twice["samples"][0] | {"epoch": 2})
-    with pytest.raises(UndertowError, match="one epoch"):
-        inspect_logs.read_log(write_json(twice, tmp_path / "twice.json"))
+    assert_refused(("one epoch",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
     with pytest.raises(UndertowError, match="no samples of a task of undertow export inspect"):
@@ -127,10 +129,7 @@ def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_pat
 @pytest.mark.parametrize("name", ["x.eval", "x.json"])
 def test_what_is_no_log_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    done = in_process(tmp_path, "score", name)
-    assert done.returncode == 1
-    assert name in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    refused(in_process(tmp_path, "score", name), name)
 
 
 def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
@@ -143,35 +142,98 @@ def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
     assert any("did not finish" in note and "'error'" in note for note in run.manifest["notes"])
 
 
-@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(
-    n_edits: int, log: dict[str, Any], tmp_path: Path, measured: Any
-) -> None:
-    """Of the log, of the prompt that a sample carries, or of a byte of the zip file."""
-    choice, n_refused, began = random.Random(n_edits), 0, time.monotonic()
-    small = {**log, "samples": log["samples"][:6]}
-    packed = write_eval(small, tmp_path / "whole.eval").read_bytes()
-    for _ in range(n_edits):
-        document, way = copy.deepcopy(small), choice.random()
-        if way < 0.2:
-            path, content = tmp_path / "log.eval", bytearray(packed)
-            at = choice.randrange(len(content))
-            content[at], told = choice.randrange(256), f"byte {at}"
-            path.write_bytes(bytes(content))
-        else:
-            sample = choice.choice(document["samples"])
-            if way < 0.5:
-                carried = json.loads(sample["metadata"]["undertow"])
-                told = edited(carried, choice)
-                sample["metadata"]["undertow"] = json.dumps(carried)
-            else:
-                told = edited(choice.choice((document, sample)), choice)
-            path = write_json(document, tmp_path / "log.json")
-        try:
-            undertow.score(path, out=tmp_path / "scored", overwrite=True)
-        except UndertowError:
-            n_refused += 1
-        except Exception as error:
-            raise AssertionError(f"{path.name}, {told}") from error
-    measured(f"{n_edits:,} edits of a log of Inspect: {n_refused:,} refused, {time.monotonic() - began:.0f} s")
-    assert n_refused > n_edits / 4
+# The task.
+
+WORDS = {"female": ["she", "She"], "male": ["he"]}
+
+
+@pytest.fixture
+def task(exported: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The written file, read as a module; mocks stand in for Inspect, of which the functions that are tested use nothing."""
+    for part in ("", ".dataset", ".model", ".scorer", ".solver"):
+        monkeypatch.setitem(sys.modules, f"inspect_ai{part}", mock.MagicMock())
+    spec = importlib.util.spec_from_file_location("exported_task", exported / "task.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_samples_hold_the_prompts_of_a_run(exported: Path) -> None:
+    samples = [json.loads(line) for line in (exported / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [sample["metadata"]["factors"]["prompt"] for sample in samples] == ["A"] * 6 + ["B"] * 6 + ["C"] * 6
+    assert all("<mask>" in sample["input"] for sample in samples)
+    assert {"her", "she"} & set(samples[0]["metadata"]["words"]["female"])
+    assert len({sample["id"] for sample in samples}) == 18
+
+
+def step(token: str, **probs: float) -> tuple[str, list[tuple[str, float]]]:
+    return token, [(name.replace("_", " "), math.log(prob)) for name, prob in probs.items()]
+
+
+def test_the_one_step_that_is_a_word_counts(task: ModuleType) -> None:
+    steps = [step("It", It=0.9, she=0.05), step(" is", is_=1.0), step(" she", _she=0.5, she=0.1, _he=0.3, _it=0.1)]
+    assert task.from_steps(steps, WORDS) == pytest.approx({"female": 60.0, "male": 30.0})
+
+
+def test_of_no_word_or_several_all_steps_are_averaged(task: ModuleType) -> None:
+    several = [step("he", he=0.8, she=0.2), step(" or", or_=1.0), step(" she", _she=0.6, _he=0.2)]
+    assert task.from_steps(several, WORDS) == pytest.approx({"female": 80 / 3, "male": 100 / 3})
+    none = [step("Nobody", Nobody=0.5, He=0.1, he=0.1), step(".", they=0.3)]
+    assert task.from_steps(none, WORDS) == pytest.approx({"female": 0.0, "male": 5.0})
+    pieces = [step(" S", _S=0.9, _she=0.1), step("he", he=0.9, she=0.1)]
+    assert task.from_steps(pieces, WORDS) == pytest.approx({"female": 10.0, "male": 45.0})
+
+
+def test_without_log_probabilities_the_words_decide(task: ModuleType) -> None:
+    texts = {"It is **she**.": (100.0, 0.0), "'he'": (0.0, 100.0), "he or she": (0.0, 0.0), "the shed": (0.0, 0.0)}
+    assert {text: tuple(task.from_text(text, WORDS).values()) for text in texts} == texts
+
+
+def test_steps_are_read_from_what_a_server_gives(task: ModuleType) -> None:
+    def token(text: str, nats: float, top: list[Any] | None = None) -> SimpleNamespace:
+        return SimpleNamespace(token=text, logprob=nats, top_logprobs=top)
+
+    content = [token("she", -0.1, [token("she", -0.1), token("he", -2.5)]), token(".", -0.2)]
+    output = SimpleNamespace(choices=[SimpleNamespace(logprobs=SimpleNamespace(content=content))])
+    assert task.steps_of(output) == [("she", [("she", -0.1), ("he", -2.5)]), (".", [(".", -0.2)])]
+    assert task.steps_of(SimpleNamespace(choices=[])) == []
+    assert task.steps_of(SimpleNamespace(choices=[SimpleNamespace(logprobs=None)])) == []
+
+
+@pytest.mark.slow
+def test_inspect_runs_it_and_its_log_is_measured(exported: Path, tmp_path: Path) -> None:
+    """With Inspect's own stand-in for a model, whose answers are given here."""
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
+    script = """
+import sys
+from inspect_ai import eval
+from inspect_ai.model import get_model, ModelOutput, ModelUsage
+def answers():
+    while True:
+        for text in ("She", "he, I think", "It is she.", ""):
+            output = ModelOutput.from_content("mockllm", text)
+            # else it would fetch a tokenizer
+            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+            yield output
+model = get_model("mockllm/model", custom_outputs=answers())
+(log,) = eval(sys.argv[1], model=model, log_dir=sys.argv[2], display="none", max_connections=1, max_samples=1)
+print(log.status, log.location)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, f"{exported / 'task.py'}@undertow_prompts", str(tmp_path / "logs")],
+        capture_output=True, text=True, check=True, env=os.environ | {"HOME": str(tmp_path)}, timeout=200,
+    )  # fmt: skip
+    status, place = done.stdout.split()[-2:]
+    assert status == "success"
+    run = undertow.score(place, out=tmp_path / "run")
+    rows = run.observations
+    assert set(zip(rows["female"].fillna(-1), rows["male"].fillna(-1), strict=True)) == {
+        (100.0, 0.0),
+        (0.0, 100.0),
+        (-1.0, -1.0),
+    }
+    n_empty = int((rows["missing_reason"] == "the answer is empty").sum())
+    assert n_empty in (4, 5)
+    assert run.manifest["counts"] == {"items": 18, "missing": n_empty}
