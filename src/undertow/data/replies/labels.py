@@ -32,7 +32,8 @@ class LabelReader(ChoiceReader):
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
         nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
-            groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
+            shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
+            groups[others] = rf"(?!\w*(?:ness|ing)\b)(?:{shapes})\w*"
         self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
 
     def read(self, text: str) -> Reading:
@@ -42,6 +43,15 @@ class LabelReader(ChoiceReader):
         plain = [one for one in sentences if not known.has("label.also", one)]
         text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
         text = known.patterns["label.tinge"].sub("", text)
+        head, mark, rest = text.partition("?")
+        if (
+            mark
+            and not known.has("word.corrects", rest)
+            and "?" not in rest.lstrip("?")
+            and len(head.split()) <= MAX_WORDS_OF_ITEM
+            and self.mentions(head)
+        ):
+            text = f"{head}.{rest.lstrip('?')}"
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):

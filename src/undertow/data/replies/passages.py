@@ -194,7 +194,8 @@ def _bias_reader() -> YesNoReader:
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
-    text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    text = known.patterns["reply.greeting"].sub("", re.sub(r"[*_`#>]+", "", text).strip(), count=1)
+    text = known.spell_out(text).strip()
     own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
     text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
@@ -251,7 +252,7 @@ def _pointed_at(passage: str, reply: str) -> str:
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
     found = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
     if place := (pointer["place"] or pointer["number"] or "").lower():
-        at = {"first": 0, "1": 0, "third": 2, "3": 2, "last": len(sentences) - 1}.get(place, 1)
+        at = {"first": 0, "1": 0, "one": 0, "third": 2, "3": 2, "three": 2, "last": len(sentences) - 1}.get(place, 1)
         found = sentences[at : at + 1]
     return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
 
@@ -305,7 +306,10 @@ def denies_bias(passage: str, reply: str) -> bool:
     sentences = [
         one
         for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
-        if about.search(one) and ":" not in one and not about.search(passage)
+        if about.search(one)
+        and ":" not in one
+        and not rules().has("rewrite.of_others", one)
+        and not about.search(passage)
     ]
     return any(_bias_reader().read(one).text == "No" for one in sentences)
 
