@@ -54,7 +54,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
-    if piece := _in_passage(passage, bare):
+    if piece := _in_passage(passage, bare) or _in_passage(passage, rules().cut("aside.scope", bare)):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
@@ -194,8 +194,7 @@ def _bias_reader() -> YesNoReader:
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
-    text = known.patterns["reply.greeting"].sub("", re.sub(r"[*_`#>]+", "", text).strip(), count=1)
-    text = known.spell_out(text).strip()
+    text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
     own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
     text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
@@ -306,10 +305,7 @@ def denies_bias(passage: str, reply: str) -> bool:
     sentences = [
         one
         for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
-        if about.search(one)
-        and ":" not in one
-        and not rules().has("rewrite.of_others", one)
-        and not about.search(passage)
+        if about.search(one) and ":" not in one and not about.search(passage)
     ]
     return any(_bias_reader().read(one).text == "No" for one in sentences)
 
