@@ -42,10 +42,8 @@ class LabelReader(ChoiceReader):
     def read(self, text: str) -> Reading:
         """Read a reply; one that names no label may name the group that the bias is against."""
         known = rules()
-        text = known.patterns["label.tinge"].sub("", text)
+        text = known.cut("label.tinge", text)
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        plain = [one for one in sentences if not known.has("label.also", one)]
-        text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
         asked = known.patterns["label.asked"].match(text)
         if asked and self.mentions(asked[1]) and not known.has("word.corrects", text):
             text = f"{asked[1]}.{text[asked.end() :]}"

@@ -62,7 +62,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
             if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
-            and not any(_is_inside(one, big) for *_, big in candidates)
+            and not any(big.start <= one.start < big.end for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
@@ -79,10 +79,6 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
         return ""
     return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
-
-
-def _is_inside(piece: Piece, other: Piece) -> bool:
-    return other.start <= piece.start < other.end
 
 
 def _quotations(passage: str, reply: str) -> Iterator[Piece]:
@@ -106,7 +102,7 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
     done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
         piece = _last_part(passage, reply, one, rf"{COPULA}\s")
-        if piece and not any(_is_inside(piece, big) for big in done):
+        if piece and not any(big.start <= piece.start < big.end for big in done):
             done.append(piece)
             yield piece
 
@@ -147,9 +143,8 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     before = END_OF_SENTENCE.split(text[:start])[-1]
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     ends = re.search(r"\w", behind) is None
-    only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
-        (CHOSEN, only),
+        (CHOSEN, known.has("span.only", f"{before}|{behind}")),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),

@@ -105,10 +105,7 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
         for one in sentences
     ):
         return Reading(REFUSAL)
-    is_question = (
-        text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
-    )
-    if is_question or known.starts("rewrite.doubts", text):
+    if known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
     is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)
