@@ -33,7 +33,7 @@ class LabelReader(ChoiceReader):
         nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
             shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
-            groups[others] = rf"(?!\w*(?:ness|ing)\b)(?:{shapes})\w*"
+            groups[others] = rf"(?:{shapes})(?!\w*ness\b)\w*"
         self._against = [
             (label, known.fill("label.against", group=f"(?:{groups[label]})"))
             for label in sorted(groups, key="gender".__eq__)  # "a deaf man"
