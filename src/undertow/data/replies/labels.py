@@ -32,16 +32,21 @@ class LabelReader(ChoiceReader):
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
         nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
         if others is not None and nouns:
-            groups[others] = "(?:" + "|".join(map(re.escape, sorted(nouns))) + r")\w*"
-        self._against = [(label, known.fill("label.against", group=f"(?:{group})")) for label, group in groups.items()]
+            shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
+            groups[others] = rf"(?:{shapes})(?!\w*ness\b)\w*"
+        self._against = [
+            (label, known.fill("label.against", group=f"(?:{groups[label]})"))
+            for label in sorted(groups, key="gender".__eq__)  # "a deaf man"
+        ]
 
     def read(self, text: str) -> Reading:
         """Read a reply; one that names no label may name the group that the bias is against."""
         known = rules()
+        text = known.cut("label.tinge", text)
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        plain = [one for one in sentences if not known.has("label.also", one)]
-        text = "\n".join(plain) if 0 < len(plain) < len(sentences) else text
-        text = known.patterns["label.tinge"].sub("", text)
+        asked = known.patterns["label.asked"].match(text)
+        if asked and self.mentions(asked[1]) and not known.has("word.corrects", text):
+            text = f"{asked[1]}.{text[asked.end() :]}"
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):

@@ -54,7 +54,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
-    if piece := _in_passage(passage, bare):
+    if piece := _in_passage(passage, bare) or _in_passage(passage, rules().cut("aside.scope", bare)):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
@@ -62,7 +62,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
             if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
-            and not any(_is_inside(one, big) for *_, big in candidates)
+            and not any(big.start <= one.start < big.end for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
@@ -79,10 +79,6 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
         return ""
     return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
-
-
-def _is_inside(piece: Piece, other: Piece) -> bool:
-    return other.start <= piece.start < other.end
 
 
 def _quotations(passage: str, reply: str) -> Iterator[Piece]:
@@ -106,7 +102,7 @@ def _clauses(passage: str, reply: str) -> Iterator[Piece]:
     done: list[Piece] = []
     for one in sorted(clauses, key=lambda clause: clause.start() - clause.end()):
         piece = _last_part(passage, reply, one, rf"{COPULA}\s")
-        if piece and not any(_is_inside(piece, big) for big in done):
+        if piece and not any(big.start <= piece.start < big.end for big in done):
             done.append(piece)
             yield piece
 
@@ -147,9 +143,8 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     before = END_OF_SENTENCE.split(text[:start])[-1]
     behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
     ends = re.search(r"\w", behind) is None
-    only = known.has("span.only", before) or (known.has("span.apart", before) and known.has("span.rest_is", behind))
     ranks = (
-        (CHOSEN, only),
+        (CHOSEN, known.has("span.only", f"{before}|{behind}")),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
@@ -194,7 +189,7 @@ def _bias_reader() -> YesNoReader:
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
-    text = known.spell_out(re.sub(r"[*_`#>]+", "", text)).strip()
+    text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
     own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
     text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
@@ -251,7 +246,7 @@ def _pointed_at(passage: str, reply: str) -> str:
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
     found = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
     if place := (pointer["place"] or pointer["number"] or "").lower():
-        at = {"first": 0, "1": 0, "third": 2, "3": 2, "last": len(sentences) - 1}.get(place, 1)
+        at = {"first": 0, "1": 0, "one": 0, "third": 2, "3": 2, "three": 2, "last": len(sentences) - 1}.get(place, 1)
         found = sentences[at : at + 1]
     return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
 

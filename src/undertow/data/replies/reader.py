@@ -41,7 +41,7 @@ from undertow.data.replies.yes_no import YesNoReader
 
 MAX_PEOPLE = 4
 """Maximum number of answers to a choice of people: two, both, and neither. Others choose a label."""
-MAX_WORDS_AROUND_JSON = 8
+MAX_WORDS_AROUND_JSON = MAX_WORDS_DECLINING = 8
 MAX_REPLY_CHARS = 20_000
 """Maximum number of characters of a reply; a longer one is unclear. No pattern may take more than quadratic time."""
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4\u2032", '\'\'"""""\'\'')
@@ -77,7 +77,9 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         if announced == "":
             return Reading(UNCLEAR)
         if announced is None or known.starts("rewrite.none", text):
-            if known.has("rewrite.none", text) or (denies_bias(question.passage, text) and not declines(text)):
+            if known.has("rewrite.none", text) or (
+                denies_bias(question.passage, text) and not (declines(text) or known.starts("rewrite.doubts", text))
+            ):
                 return Reading(ANSWER)
             if (
                 missing := _missing_rewrite(question.passage, *(re.sub(r"\([^()]*\)", "", one) for one in (text, own)))
@@ -99,14 +101,11 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     if known.has("rewrite.no", text) or any(
         declines(one)
         and not known.has("unclear.lacks", one)
-        and (known.has("rewrite.request", own) or not stems(one) & theirs)
+        and (known.has("rewrite.request", own) or not (stems(one) & theirs or len(one.split()) > MAX_WORDS_DECLINING))
         for one in sentences
     ):
         return Reading(REFUSAL)
-    is_question = (
-        text.endswith("?") and known.starts("shape.asks", text) and re.search(r"\b(?:you|it|that|this)\b", text)
-    )
-    if is_question or known.starts("rewrite.doubts", text):
+    if known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
     doubts = is_unclear(text) or known.has("unclear.interjection", text)
     is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)

@@ -119,7 +119,7 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
 def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
     known, first = rules(), sentences[0]
-    if not known.has("word.offers", first) and read_word(reader, first).outcome == ANSWER:
+    if not (first.endswith("?") or known.has("word.offers", first)) and read_word(reader, first).outcome == ANSWER:
         return first
     given = [
         known.patterns["word.possessive"].sub("", one)
@@ -189,7 +189,8 @@ def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     hits = reader.mentions(start)
     if re.match(r"s?he/(?:s?he|they)\b", start, re.IGNORECASE):
         return Reading(UNCLEAR)
-    if not hits or hits[0][1] or not known.starts("shape.word_ends", start[hits[0][2] :]):
+    ends = _word_of_one_group(reader, hits) and re.sub(r"^\?+", ".", start[hits[0][2] :])
+    if not hits or hits[0][1] or not known.starts("shape.word_ends", ends or start[hits[0][2] :]):
         return None
     return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
 
