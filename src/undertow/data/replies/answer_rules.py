@@ -160,7 +160,7 @@ def declines(text: str) -> bool:
     known = rules()
     if known.has("refusal.alone", text) or declines_firmly(text):
         return True
-    return known.has("refusal.soft", text) and not known.has("unclear.lacks", text)
+    return known.has("refusal.soft", text) and not (known.has("unclear.lacks", text) or known.has("unclear.untold", text))
 
 
 def is_unclear(text: str, *, of_text: bool = False) -> bool:

@@ -350,6 +350,8 @@ class ChoiceReader:
             plain = [
                 vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
             ]
+            head = re.split(r",? and (?=i )", clause, maxsplit=1, flags=re.IGNORECASE)[0]
+            refuses = refuses and (declines(head) or not self.is_unclear(head))  # "Nothing is said, and I will not invent it."
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
         else:
