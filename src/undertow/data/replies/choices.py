@@ -315,7 +315,8 @@ class ChoiceReader:
                     votes = []
                 if concludes and {vote.what for vote in more} == {UNCLEAR}:
                     votes = [vote for vote in votes if vote.what in DOUBTS]  # "It is a tie, so I can not choose."
-                votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
+                infers = concludes and any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in more)
+                votes = [vote for vote in votes if not (infers or (settled and vote.what in DOUBTS))] + more
             if pivot:
                 last = clause
                 start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
