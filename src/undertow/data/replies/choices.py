@@ -390,7 +390,7 @@ class ChoiceReader:
         if len(names) == 2 or _comparison(text):
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
             lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
-            names = lacking if _comparison(text) < 0 else names - lacking
+            names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
         return (
             re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
         )
