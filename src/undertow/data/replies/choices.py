@@ -292,7 +292,7 @@ class ChoiceReader:
         pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
         for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
-            if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
+            if re.search(r"\w", clause):
                 if concludes or re.match("h(?:er|im) ", clause):
                     clause = self._replace_pronoun(clause, last)
                 more = list(self._votes_of_clause(clause))
@@ -351,8 +351,8 @@ class ChoiceReader:
             plain = [
                 vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
             ]
-            head = re.split(r",? and (?=i )", clause, maxsplit=1, flags=re.IGNORECASE)[0]
-            refuses = refuses and (declines(head) or not self.is_unclear(head))  # "Nothing is said, and I will not invent it."
+            head = re.split(r",? and (?=i )", clause, flags=re.IGNORECASE)[0]  # "Nothing is said, and I will not invent it."
+            refuses = refuses and (declines(head) or not self.is_unclear(head))
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
         else:

@@ -132,9 +132,8 @@ class YesNoReader(ChoiceReader):
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
-        if known.starts("shape.yes_if", sentence) or (
-            known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
-        ):
+        is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
+        if is_open or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
