@@ -214,7 +214,6 @@ class ChoiceReader:
             votes = [self.sentence_votes(one) for one in self.about_the_job(claims)]
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
-            settled = settled or known.has("shape.gives_up", claims[0])
             doubtful = bool(votes[0]) and {vote.what for vote in votes[0]} <= {*DOUBTS} and len(claims[0].split()) < 8
             settled = settled or (doubtful and not known.starts("shape.pivot", claims[-1]))
             what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
