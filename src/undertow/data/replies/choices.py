@@ -306,8 +306,7 @@ class ChoiceReader:
                 plain = rules().cut("aside.concession", clause)
                 if rules().has("shape.conditional", plain) or (self.has_ties and rules().has("shape.maybe", plain)):
                     more = [
-                        vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM))
-                        for vote in more
+                        one if one.what in DOUBTS else replace(one, strength=min(one.strength, MEDIUM)) for one in more
                     ]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
@@ -347,10 +346,11 @@ class ChoiceReader:
             yield from hedged
         elif refuses or unclear:
             leans = (known.has("shape.leans", clause) and not refuses) or self.opening(claim) is not None
-            plain = [
-                vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
-            ]
-            head = re.split(r",? and (?=i )", clause, flags=re.IGNORECASE)[0]  # "Nothing is said, and I will not invent it."
+            leans = leans and not known.has("shape.embedded", clause)
+            plain = [vote for vote in votes if vote.strength >= STRONG and leans]
+            head = re.split(r",? and (?=i )", clause, flags=re.IGNORECASE)[
+                0
+            ]  # "Nothing is said, and I will not invent it."
             refuses = refuses and (declines(head) or not self.is_unclear(head))
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
@@ -390,9 +390,8 @@ class ChoiceReader:
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
             lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
             names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
-        return (
-            re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
-        )
+        name = names.pop() if len(names) == 1 else r"\g<0>"
+        return re.sub(r"^(?:she|he|they|her|him)\b", name, text, flags=re.IGNORECASE)
 
     def may_cut(self, clause: str, shorter: str) -> bool:
         """Whether a clause may be shortened to this: it still names an answer."""
@@ -500,11 +499,8 @@ class ChoiceReader:
 
     def is_out(self, claim: str, start: int, end: int) -> bool:
         """Whether a mention is negated or is the standard of a comparison."""
-        known, before, behind = (
-            rules(),
-            claim[max(0, start - MAX_CHARS_AROUND) : start],
-            claim[end : end + MAX_CHARS_AROUND],
-        )
+        known, before = rules(), claim[max(0, start - MAX_CHARS_AROUND) : start]
+        behind = claim[end : end + MAX_CHARS_AROUND]
         if known.has("choice.refused", before) or known.has("choice.refused_after", behind):
             return True
         if not known.has("choice.demoted", before):
