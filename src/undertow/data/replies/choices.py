@@ -286,7 +286,7 @@ class ChoiceReader:
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """Votes of a sentence: what stands behind a "but" or a "so" outranks the doubts before it."""
         votes: list[Vote] = []
-        is_remark = rules().starts("aside.remark", sentence)
+        known, is_remark = rules(), rules().starts("aside.remark", sentence)
         start, concludes, last = 0, False, ""
         pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
         for pivot in (*pivots, None):
@@ -301,13 +301,10 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if concludes and rules().has("refusal.disclaimer", before) and not rules().has("unclear.lacks", clause):
                     more = [replace(vote, what=REFUSAL) if vote.what == UNCLEAR else vote for vote in more]
-                if is_remark:
-                    more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
-                plain = rules().cut("aside.concession", clause)
-                if rules().has("shape.conditional", plain) or (self.has_ties and rules().has("shape.maybe", plain)):
-                    more = [
-                        one if one.what in DOUBTS else replace(one, strength=min(one.strength, MEDIUM)) for one in more
-                    ]
+                plain, most = known.cut("aside.concession", clause), WEAK if is_remark else MEDIUM
+                is_open = is_remark or known.has("shape.conditional", plain)
+                if is_open or (self.has_ties and known.has("shape.maybe", plain)):
+                    more = [v if v.what in DOUBTS else replace(v, strength=min(v.strength, most)) for v in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []
@@ -348,9 +345,7 @@ class ChoiceReader:
             leans = (known.has("shape.leans", clause) and not refuses) or self.opening(claim) is not None
             leans = leans and not known.has("shape.embedded", clause)
             plain = [vote for vote in votes if vote.strength >= STRONG and leans]
-            head = re.split(r",? and (?=i )", clause, flags=re.IGNORECASE)[
-                0
-            ]  # "Nothing is said, and I will not invent it."
+            head = re.split(r",? and (?=[Ii] )", clause)[0]  # "Nothing is said, and I will not invent it."
             refuses = refuses and (declines(head) or not self.is_unclear(head))
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]

@@ -25,9 +25,7 @@ MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-CONJUNCTION = re.compile(
-    r"^(?:(?:so|and|but|well|okay|then|kinda|sorta|(?:kind|sort) of|i guess)\b,? )+(?=\w)", re.IGNORECASE
-)
+CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|then|(?:kind|sort)(?:a| of)|i guess)\b,? )+(?=\w)", re.IGNORECASE)
 DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
