@@ -167,9 +167,9 @@ class ChoiceReader:
         for match in reversed(list(rules().patterns["reply.anaphor"].finditer(text))):
             if before := self.mentions(text[: match.start()]):
                 text = f"{text[: match.start()]}I choose {before[-1][0]}{text[match.end() :]}"
-        if len(self.named) == 2 and (match := rules().patterns["reply.the_other"].search(text)):
-            rest = {*self.named} - {name for name, _, _ in self.mentions(text[: match.start()])}
-            text = f"{text[: match.start()]}{rest.pop()}{text[match.end() :]}" if len(rest) == 1 else text
+        if len(self.named) == 2 and (hit := rules().patterns["reply.the_other"].search(text)):
+            rest = {*self.named} - {name for name, _, _ in self.mentions(text[: hit.start()])}
+            text = f"{text[: hit.start()]}{rest.pop()}{text[hit.end() :]}" if len(rest) == 1 else text
         return text
 
     def whole(self, text: str) -> str | None:
