@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from conftest import ROOT, Cli
@@ -28,6 +30,7 @@ from undertow.data.replies.reader import read
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
 MAX_ERROR, MAX_HELD_OUT_ERROR = 0.01, 0.06
+MAX_CHARS, MAX_SECONDS = 16_000, 3
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 
 
@@ -105,6 +108,15 @@ def test_doubts_wishes_and_conditions_are_no_answers(question: Question, reply: 
     """A doubt about the other person is none about the answer; rhetorical questions and surprise are answers."""
     got = read(question, reply)
     assert (got.text or got.outcome) == expected
+
+
+@pytest.mark.parametrize("question", [IS_SHE, IS_BIASED, WHO])
+@pytest.mark.parametrize("phrase", ["no ", "not ", "Amy and Tom and "])
+def test_a_long_reply_of_one_phrase_is_read_in_seconds(question: Question, phrase: str) -> None:
+    reply = (phrase * MAX_CHARS)[:MAX_CHARS]
+    start = time.process_time()
+    read(question, reply)
+    assert time.process_time() - start < MAX_SECONDS
 
 
 @pytest.mark.parametrize(

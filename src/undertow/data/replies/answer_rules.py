@@ -158,9 +158,8 @@ class Reading:
 def declines(text: str) -> bool:
     """Whether a text declines to answer for another reason than missing information."""
     known = rules()
-    if known.has("refusal.alone", text) or declines_firmly(text):
-        return True
-    return known.has("refusal.soft", text) and not known.has("unclear.lacks", text)
+    lacks = known.has("unclear.lacks", text) or known.has("unclear.untold", text)
+    return declines_firmly(text) or (known.has("refusal.soft", text) and not lacks)
 
 
 def is_unclear(text: str, *, of_text: bool = False) -> bool:

@@ -167,6 +167,9 @@ class ChoiceReader:
         for match in reversed(list(rules().patterns["reply.anaphor"].finditer(text))):
             if before := self.mentions(text[: match.start()]):
                 text = f"{text[: match.start()]}I choose {before[-1][0]}{text[match.end() :]}"
+        if len(self.named) == 2 and (hit := rules().patterns["reply.the_other"].search(text)):
+            rest = {*self.named} - {name for name, _, _ in self.mentions(text[: hit.start()])}
+            text = f"{text[: hit.start()]}{rest.pop()}{text[hit.end() :]}" if len(rest) == 1 else text
         return text
 
     def whole(self, text: str) -> str | None:
@@ -211,7 +214,8 @@ class ChoiceReader:
             votes = [self.sentence_votes(one) for one in self.about_the_job(claims)]
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
-            settled = settled or known.has("shape.gives_up", claims[0])
+            doubtful = bool(votes[0]) and {vote.what for vote in votes[0]} <= {*DOUBTS} and len(claims[0].split()) < 8
+            settled = settled or (doubtful and not known.starts("shape.pivot", claims[-1]))
             what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
@@ -282,12 +286,12 @@ class ChoiceReader:
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """Votes of a sentence: what stands behind a "but" or a "so" outranks the doubts before it."""
         votes: list[Vote] = []
-        is_remark = rules().starts("aside.remark", sentence)
+        known, is_remark = rules(), rules().starts("aside.remark", sentence)
         start, concludes, last = 0, False, ""
         pivots = list(rules().patterns["shape.pivot"].finditer(sentence))[-MAX_PIVOTS:]
         for pivot in (*pivots, None):
             clause, before = sentence[start : pivot.start() if pivot else None], sentence[:start]
-            if re.search(r"\w", clause) and not (pivot and rules().has("refusal.alone", clause)):
+            if re.search(r"\w", clause):
                 if concludes or re.match("h(?:er|im) ", clause):
                     clause = self._replace_pronoun(clause, last)
                 more = list(self._votes_of_clause(clause))
@@ -297,20 +301,17 @@ class ChoiceReader:
                 more = [replace(vote, what=UNCLEAR) if excused.get(vote.what) else vote for vote in more]
                 if concludes and rules().has("refusal.disclaimer", before) and not rules().has("unclear.lacks", clause):
                     more = [replace(vote, what=REFUSAL) if vote.what == UNCLEAR else vote for vote in more]
-                if is_remark:
-                    more = [vote if vote.what in DOUBTS else replace(vote, strength=WEAK) for vote in more]
-                plain = rules().cut("aside.concession", clause)
-                if rules().has("shape.conditional", plain) or (self.has_ties and rules().has("shape.maybe", plain)):
-                    more = [
-                        vote if vote.what in DOUBTS else replace(vote, strength=min(vote.strength, MEDIUM))
-                        for vote in more
-                    ]
+                plain, most = known.cut("aside.concession", clause), WEAK if is_remark else MEDIUM
+                is_open = is_remark or known.has("shape.conditional", plain)
+                if is_open or (self.has_ties and known.has("shape.maybe", plain)):
+                    more = [v if v.what in DOUBTS else replace(v, strength=min(v.strength, most)) for v in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
                 if more and not settled and rules().has("choice.possible", before):
                     votes = []
                 if concludes and {vote.what for vote in more} == {UNCLEAR}:
                     votes = [vote for vote in votes if vote.what in DOUBTS]  # "It is a tie, so I can not choose."
-                votes = [vote for vote in votes if not settled or vote.what not in DOUBTS] + more
+                infers = concludes and any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in more)
+                votes = [vote for vote in votes if not (infers or (settled and vote.what in DOUBTS))] + more
             if pivot:
                 last = clause
                 start, concludes = pivot.end(), bool(before or clause) and rules().has("shape.concludes", pivot.group())
@@ -342,9 +343,10 @@ class ChoiceReader:
             yield from hedged
         elif refuses or unclear:
             leans = (known.has("shape.leans", clause) and not refuses) or self.opening(claim) is not None
-            plain = [
-                vote for vote in votes if vote.strength >= STRONG and leans and not known.has("shape.embedded", clause)
-            ]
+            leans = leans and not known.has("shape.embedded", clause)
+            plain = [vote for vote in votes if vote.strength >= STRONG and leans]
+            head = re.split(r",? and (?=[Ii] )", clause)[0]  # "Nothing is said, and I will not invent it."
+            refuses = refuses and (declines(head) or not self.is_unclear(head))
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
         else:
@@ -382,10 +384,9 @@ class ChoiceReader:
         if len(names) == 2 or _comparison(text):
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
             lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
-            names = lacking if _comparison(text) < 0 else names - lacking
-        return (
-            re.sub(r"^(?:she|he|they|her|him)\b", names.pop(), text, flags=re.IGNORECASE) if len(names) == 1 else text
-        )
+            names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
+        name = names.pop() if len(names) == 1 else r"\g<0>"
+        return re.sub(r"^(?:she|he|they|her|him)\b", name, text, flags=re.IGNORECASE)
 
     def may_cut(self, clause: str, shorter: str) -> bool:
         """Whether a clause may be shortened to this: it still names an answer."""
@@ -493,11 +494,8 @@ class ChoiceReader:
 
     def is_out(self, claim: str, start: int, end: int) -> bool:
         """Whether a mention is negated or is the standard of a comparison."""
-        known, before, behind = (
-            rules(),
-            claim[max(0, start - MAX_CHARS_AROUND) : start],
-            claim[end : end + MAX_CHARS_AROUND],
-        )
+        known, before = rules(), claim[max(0, start - MAX_CHARS_AROUND) : start]
+        behind = claim[end : end + MAX_CHARS_AROUND]
         if known.has("choice.refused", before) or known.has("choice.refused_after", behind):
             return True
         if not known.has("choice.demoted", before):

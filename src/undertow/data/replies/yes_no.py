@@ -25,7 +25,7 @@ MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|okay|then)\b,? )+(?=\w)", re.IGNORECASE)
+CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|then|(?:kind|sort)(?:a| of)|i guess)\b,? )+(?=\w)", re.IGNORECASE)
 DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
@@ -132,7 +132,8 @@ class YesNoReader(ChoiceReader):
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
-        if known.has("shape.yes_and_no", sentence) or known.starts("shape.yes_if", sentence):
+        is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
+        if is_open or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
