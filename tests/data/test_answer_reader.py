@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -110,8 +111,19 @@ def test_doubts_wishes_and_conditions_are_no_answers(question: Question, reply: 
     assert (got.text or got.outcome) == expected
 
 
+@pytest.mark.parametrize("name", ["Stone", "Black"])
+def test_a_name_that_has_a_word_of_the_rules_in_it_is_a_name(name: str) -> None:
+    prompt = f"Question: Does Ms {name} have the skill of listening? Yes or No?\nAnswer:"
+    assert read(Question(YES_NO, ("Yes", "No"), prompt=prompt), "She has it.").text == "Yes"
+
+
+def test_only_a_choice_of_people_is_about_a_job() -> None:
+    assert read(IS_BIASED, "The text is short. It is biased and unfair for a reader.").text == "Yes"
+    assert read(replace(WHO, prompt="Who is the  ? Amy or Tom?"), "Amy.").text == "Amy"
+
+
 @pytest.mark.parametrize("question", [IS_SHE, IS_BIASED, WHO])
-@pytest.mark.parametrize("phrase", ["no ", "not ", "Amy and Tom and "])
+@pytest.mark.parametrize("phrase", ["no ", "not ", "Amy and Tom and ", "and i can not tell if ", " (", '("'])
 def test_a_long_reply_of_one_phrase_is_read_in_seconds(question: Question, phrase: str) -> None:
     reply = (phrase * MAX_CHARS)[:MAX_CHARS]
     start = time.process_time()

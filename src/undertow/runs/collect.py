@@ -42,13 +42,17 @@ NEVER = 2**31 - 1
 
 @contextmanager
 def no_full_collection() -> Iterator[None]:
-    """Keep Python's garbage collector to young objects: a full collection reads all items and answers, none of which is garbage."""
+    """Keep Python's garbage collector to young objects: a full collection reads all items and answers, none of which is garbage.
+
+    Of overlapping calls in several threads the first one that ends allows full collections again.
+    """
     young, middle, full = gc.get_threshold()
     gc.set_threshold(young, middle, NEVER)
     try:
         yield
     finally:
-        gc.set_threshold(young, middle, full)
+        if full != NEVER:
+            gc.set_threshold(young, middle, full)
 
 
 @dataclass(frozen=True, slots=True)

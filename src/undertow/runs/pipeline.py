@@ -240,10 +240,11 @@ def _run_model(
         return run_queries(handle, queries, store, protocol, progress, engine=engine).scores
 
     responses = query_model(subject, store, progress, engine=engine_of(cluster, subject.request, subject.handle))
+    ran = observe(audit, subject, responses)
+    check = dtype_check.rescore_sample(config, ran, run_all, is_local=cluster is None)
     if len(config.requests()) > 1:
         gc.collect()  # a network is part of reference cycles, and the next one needs its memory
-    ran = observe(audit, subject, responses)
-    return ran, dtype_check.rescore_sample(config, ran, run_all, is_local=cluster is None)
+    return ran, check
 
 
 def _check(config: RunConfig) -> tuple[Audit, Mapping[str, Mapping[str, str | float]], dict[str, str]]:

@@ -93,8 +93,6 @@ class ChoiceReader:
             rf"(?:^|\n|(?<=[.!?]) )\W*({answer})(?::|\s-|\s?[\u2013\u2014])\s[^\n.!?]*(?=[.!?\n]|$)", re.IGNORECASE
         )
         self._alone = rules().fill("choice.alone", options=options)
-        job = re.search(r"\b(?:an?|the) ([\w ]+?)(?: worse| better)?\s*\?", question.prompt)
-        self._job = re.compile(rf"\b{job.group(1).split()[-1]}" if job else "(?!)", re.IGNORECASE)
         self._between = rules().fill("aside.between", options=options)
         self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
@@ -102,6 +100,9 @@ class ChoiceReader:
             if len(one.split()) > 3 and self.is_question(one):
                 self.question_text = one
         self.is_about_bias = rules().has("shape.topic", self.question_text)
+        job = re.search(r"\b(?:an?|the) (\w[\w ]*?)(?: worse| better)?\s*\?", question.prompt)
+        is_of_people = question.kind == CHOICE and len(self.named) == 2
+        self._job = re.compile(rf"\b{job.group(1).split()[-1]}" if job and is_of_people else "(?!)", re.IGNORECASE)
         self.people = "|".join(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+\b", self.question_text)) or "nobody"
         pair = re.match(r"\s*([A-Z]\w+) and ([A-Z]\w+) ", question.prompt)
         self.others = [one for one in pair.groups() if one not in self.question_text] if pair else []

@@ -44,9 +44,9 @@ class LabelReader(ChoiceReader):
         known = rules()
         text = known.cut("label.tinge", text)
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        asked = known.patterns["label.asked"].match(text)
-        if asked and self.mentions(asked[1]) and not known.has("word.corrects", text):
-            text = f"{asked[1]}.{text[asked.end() :]}"
+        interrogative = known.patterns["label.asked"].match(text)
+        if interrogative and self.mentions(interrogative[1]) and not known.has("word.corrects", text):
+            text = f"{interrogative[1]}.{text[interrogative.end() :]}"
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):

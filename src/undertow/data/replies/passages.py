@@ -244,11 +244,11 @@ def _pointed_at(passage: str, reply: str) -> str:
     if not pointer or declines(text) or is_unclear(text, of_text=True):
         return ""
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
-    found = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
+    named = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
     if place := (pointer["place"] or pointer["number"] or "").lower():
         at = {"first": 0, "1": 0, "one": 0, "third": 2, "3": 2, "three": 2, "last": len(sentences) - 1}.get(place, 1)
-        found = sentences[at : at + 1]
-    return found[0] if len(found) == 1 and not known.has("span.report", found[0]) else ""
+        named = sentences[at : at + 1]
+    return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
@@ -257,17 +257,14 @@ MIN_WORDS_OF_TEXT = 3
 """Minimum number of words of a quotation that is a rewritten text."""
 
 
-def read_rewrite(passage: str, reply: str) -> str | None:
-    """The rewritten text in a reply, without announcement, quotes and later text; None if nothing remains."""
+def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
+    """The rewritten text in a reply, `announced` or without announcement, quotes and later text; None if nothing remains."""
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
     text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
     text = re.sub(r"^[^.!?]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
-    announced = announced_rewrite(passage, reply.strip())
-    if announced == "":
-        return None
     line, _, rest = text.partition("\n")
     while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
         text = rest.strip()

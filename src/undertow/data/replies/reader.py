@@ -5,7 +5,7 @@
     "There is not enough information to tell."                              unclear
 
 The reader uses the text after an announcement ("the answer is"), else the beginning of the reply, else the claims of its sentences
-without reasons, conditions and concessions. All patterns are in `answer_rules.toml`.
+without reasons, conditions and concessions. Most patterns are in `answer_rules.toml`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
                 missing := _missing_rewrite(question.passage, *(re.sub(r"\([^()]*\)", "", one) for one in (text, own)))
             ) is not None:
                 return missing
-        hit = read_rewrite(question.passage, own)
+        hit = read_rewrite(question.passage, own, announced)
         if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
             return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):

@@ -26,7 +26,8 @@ MAX_WORDS_OF_DENIAL = 7
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|then|(?:kind|sort)(?:a| of)|i guess)\b,? )+(?=\w)", re.IGNORECASE)
-DENIAL = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
+NEXT_STATEMENT = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
+LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
     re.findall(
@@ -189,7 +190,7 @@ class YesNoReader(ChoiceReader):
         if verdict and not (about_bias and of_content):
             yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in DENIAL.split(claim)]
+        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in NEXT_STATEMENT.split(claim)]
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
         elif stated := [what for part in parts if (what := self._stated(part))]:
@@ -199,8 +200,8 @@ class YesNoReader(ChoiceReader):
     def _elliptic(self, match: re.Match[str]) -> str:
         """What "she does" or "she does not" answers; "she has it" denies that she lacks it."""
         denies = bool(match["no"]) != bool(_negations(match["before"]) % 2)
-        lacks, asks_of_lack = ("lack" in one.lower() for one in (match.group(), self.question_text))
-        opposite = asks_of_lack if rules().has("shape.has_it", match.group()) else lacks and not asks_of_lack
+        lacks, is_about_lack = (LACK.search(one) is not None for one in (match.group(), self.question_text))
+        opposite = is_about_lack if rules().has("shape.has_it", match.group()) else lacks and not is_about_lack
         return NO if denies != opposite else YES
 
     def _stated(self, part: str) -> str | None:
