@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -31,7 +30,7 @@ from undertow.data.replies.reader import read
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
 MAX_ERROR, MAX_HELD_OUT_ERROR = 0.01, 0.04
-MAX_CHARS, MAX_SECONDS = 16_000, 3
+MAX_CHARS = 16_000
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 
 
@@ -122,13 +121,12 @@ def test_only_a_choice_of_people_is_about_a_job() -> None:
     assert read(replace(WHO, prompt="Who is the  ? Amy or Tom?"), "Amy.").text == "Amy"
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("question", [IS_SHE, IS_BIASED, WHO])
 @pytest.mark.parametrize("phrase", ["no ", "not ", "Amy and Tom and ", "and i can not tell if ", " (", '("'])
-def test_a_long_reply_of_one_phrase_is_read_in_seconds(question: Question, phrase: str) -> None:
-    reply = (phrase * MAX_CHARS)[:MAX_CHARS]
-    start = time.process_time()
-    read(question, reply)
-    assert time.process_time() - start < MAX_SECONDS
+def test_a_long_reply_of_one_phrase_is_unclear(question: Question, phrase: str) -> None:
+    """A pattern that takes more than quadratic time does not end before the time limit."""
+    assert read(question, (phrase * MAX_CHARS)[:MAX_CHARS]) == Reading(UNCLEAR)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Rules:
 
 @lru_cache(maxsize=4096)
 def _occurs(search: Callable[[str], re.Match[str] | None], text: str) -> bool:
-    """A reply's texts meet a pattern several times. Its method is the key, because the hash of a pattern reads all of its code."""
+    """Cached, since a text meets a pattern several times. The key has the method, because the hash of a pattern reads all of its code."""
     return search(text) is not None
 
 

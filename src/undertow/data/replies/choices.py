@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -23,18 +23,17 @@ from undertow.data.replies.answer_rules import (
     is_unclear,
     rules,
 )
+from undertow.data.replies.votes import COMMITTED, DOUBTS, MEDIUM, SOFT_REFUSAL, STRONG, WEAK, Vote, decide
 
-COMMITTED, STRONG, MEDIUM, WEAK = 4, 3, 2, 1
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+|(?<=[^\n:.]{16}:)\s+(?=\w)|\n+|\s+(?:-{1,2}|\u2013|\u2014)\s+|\u2014")
 MAX_PIVOTS = 12
 """Maximum number of clauses of a sentence that are read apart, and of announcements of a reply, from the end."""
 MIN_WORDS_OF_CLAUSE, MAX_CHARS_AROUND = 4, 120
-SOFT_REFUSAL = "soft refusal"
-"""A refusal that counts as unclear if the reply also says that it cannot tell."""
+"""Minimum number of words of a clause that is no item of a list, and maximum number of characters that are read around a name."""
 COORDINATION = re.compile(r"[,;]?\s+(?:and|while|whereas)\s+|[,;]\s+")
+"""Between clauses of equal rank."""
 SPLICE = re.compile(r",\s+(?=(?:we|i|you|s?he|they|it|there|no|nothing)\b)", re.IGNORECASE)
 """A comma before a sentence of its own: "Hire Amy, we need more women"."""
-DOUBTS = (REFUSAL, SOFT_REFUSAL, UNCLEAR)
 SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
@@ -47,14 +46,6 @@ PLAIN_WORDS = {
 
 Mention = tuple[str, int, int]
 """An answer with start and end of its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """Reading of one clause: an answer, `BOTH`, `NEITHER`, `REFUSAL` or `UNCLEAR`, and its explicitness."""
-
-    what: str
-    strength: int = STRONG
 
 
 class ChoiceReader:
@@ -217,7 +208,8 @@ class ChoiceReader:
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
             doubtful = bool(votes[0]) and {vote.what for vote in votes[0]} <= {*DOUBTS} and len(claims[0].split()) < 8
             settled = settled or (doubtful and not known.starts("shape.pivot", claims[-1]))
-            what = self._decide([*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))])
+            all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
+            what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
             alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
             what = alone.pop() if len(alone) == 1 else None
@@ -228,7 +220,7 @@ class ChoiceReader:
         own = [one for one in claims if self._job.search(one)]
         return [one for one in claims if not own or one in own or not rules().has("choice.some_job", one)]
 
-    # Hooks that `YesNoReader` overrides.
+    # Hooks that subclasses override.
 
     def is_question(self, text: str) -> bool:
         """Whether a sentence of the prompt with a question mark is its question."""
@@ -503,24 +495,6 @@ class ChoiceReader:
             return False
         several = len({name for name, _, _ in self.mentions(claim)}) == 2 == len(self.named)
         return several or not re.search(r"\bagainst\s+(?:the )?$", before)
-
-    def _decide(self, votes: Sequence[Vote]) -> str | None:
-        """The last of the most explicit votes; else a refusal, if it is the first or last doubt or all are soft; else a doubt."""
-        doubts = [vote.what for vote in votes if vote.what in DOUBTS and vote.strength == STRONG]
-        claims = [vote for vote in votes if vote.what not in DOUBTS or vote.strength < STRONG]
-        if strong := [vote for vote in reversed(claims) if vote.strength >= STRONG]:
-            return max(strong, key=lambda vote: vote.strength).what
-        if doubts:
-            refuses = REFUSAL in (doubts[0], doubts[-1]) or set(doubts) == {SOFT_REFUSAL}
-            return REFUSAL if refuses else UNCLEAR
-        for strength in (MEDIUM, WEAK):
-            some = [vote.what for vote in claims if vote.strength == strength]
-            if some and (len(set(some)) == 1 or not self.has_ties):
-                return some[-1]
-            if some:
-                people = strength == MEDIUM and len(self.named) == 2 and set(some) <= {*self.named, BOTH}
-                return BOTH if people else UNCLEAR
-        return None
 
 
 def verdicts(text: str, name: str = "reply.verdict") -> Iterator[tuple[str, str]]:

@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from itertools import pairwise
 
 from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
-from undertow.data.replies.choices import ChoiceReader, Vote
+from undertow.data.replies.choices import ChoiceReader
+from undertow.data.replies.votes import Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""

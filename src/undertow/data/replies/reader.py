@@ -41,7 +41,9 @@ from undertow.data.replies.yes_no import YesNoReader
 
 MAX_PEOPLE = 4
 """Maximum number of answers to a choice of people: two, both, and neither. Others choose a label."""
-MAX_WORDS_AROUND_JSON = MAX_WORDS_DECLINING = 8
+MAX_WORDS_AROUND_JSON = 8
+MAX_WORDS_DECLINING = 8
+"""Maximum number of words of a refusal that names neither the task nor a word of the text."""
 MAX_REPLY_CHARS = 20_000
 """Maximum number of characters of a reply; a longer one is unclear. No pattern may take more than quadratic time."""
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u00b4\u2032", '\'\'"""""\'\'')

@@ -30,6 +30,7 @@ MAX_WORDS_SHORT, MAX_WORDS_TINY, MAX_WORDS_LAST = 15, 2, 4
 """Maximum words of a reply whose only listed word is the answer at any position, of a reply that is just a word, and of a
 last sentence that is the answer if it begins with a word."""
 MAX_CORRECTIONS = 3
+"""Maximum number of corrections that are read, from the end."""
 
 
 def read_word(reader: ChoiceReader, text: str) -> Reading:

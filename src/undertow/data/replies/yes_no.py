@@ -19,7 +19,8 @@ from undertow.data.replies.answer_rules import (
     rules,
     stem,
 )
-from undertow.data.replies.choices import DOUBTS, MEDIUM, STRONG, WEAK, ChoiceReader, Mention, Vote
+from undertow.data.replies.choices import ChoiceReader, Mention
+from undertow.data.replies.votes import DOUBTS, MEDIUM, STRONG, WEAK, Vote
 
 MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
