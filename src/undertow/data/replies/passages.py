@@ -20,6 +20,8 @@ MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
 MIN_SHARE_OF_WHOLE = 0.95
 """Share of a passage from which on a piece counts as all of it."""
+MIN_SIMILARITY = 0.9
+"""Minimum similarity of a sentence and a reply that is this sentence, misspelled."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_WORDS_OF_POINTER = 18
 """Maximum number of words of a reply that points at a sentence."""
@@ -222,12 +224,10 @@ def _in_passage(passage: str, text: str) -> str:
 
 
 def _common_words(passage: str, reply: str) -> str:
-    """The longest shared run of words, if it is most of the reply, or several words of a short quotation."""
+    """The sentence that the reply is, misspelled; else the longest shared run of words, if it is most of the reply or long enough."""
     for one in END_OF_SENTENCE.split(passage):
-        if (
-            len(reply) < 2 * len(one)
-            and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SHARE_OF_WHOLE - 0.05
-        ):
+        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
+        if similarity > MIN_SIMILARITY:
             return one.strip(EDGES)
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
