@@ -253,6 +253,14 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
     assert found[0].text.startswith("No claim is possible")
 
 
+def test_too_few_of_one_kind_are_counted_of_that_kind(tmp_path: Path) -> None:
+    rows = occupations(5).splitlines()
+    found = told(
+        "\n".join([rows[0], *(row for row in rows[1:] if row.split(",")[3] == "0" or "o0" in row), ""]), tmp_path
+    )
+    assert "one kind has 1" in found[0].text
+
+
 def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
     rows = [f"m,s{number},60,40,{60 + number},{40 - number}" for number in range(12)]
     (flagged,) = told("\n".join(["model,sentence,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]), tmp_path)

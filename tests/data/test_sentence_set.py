@@ -162,7 +162,10 @@ def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: 
         assert_refused(("{w}", "--inject"), data.load_sentences, name)
 
 
-def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused() -> None:
+def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused(tmp_path: Path) -> None:
+    assert_refused(("rows.jsonl", ".toml, .csv or .tsv"), data.load, written(tmp_path, "{}", "rows.jsonl"))
+    column = written(tmp_path, "sentence\tmy factor\n{blank} ran.\ta\n")
+    assert_refused(("'my factor'", "underscores"), data.load_sentences, column)
     for arguments, named in (
         (("winogendre",), ("'winogendre'", "did you mean 'winogender'", *names())),
         (("absent.toml",), ("'absent.toml'",)),

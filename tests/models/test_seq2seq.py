@@ -399,9 +399,14 @@ def listener(folder: Path) -> str:
     return kept(WhisperForConditionalGeneration(config), sentencepiece_tokenizer(), folder)
 
 
-@pytest.mark.parametrize(
-    ("build", "words"), [(markless, "sentinels"), (mask_of_another_kind, "mask token"), (listener, "whisper")]
-)
-def test_what_fills_no_gaps_is_refused(build: Any, words: str, tmp_path: Path) -> None:
-    folder = build(tmp_path / "m")
-    assert_refused((f"{folder}: ", words), opened, folder)
+@pytest.mark.parametrize("build", [markless, mask_of_another_kind])
+def test_what_fills_no_gaps_answers_prompts(build: Any, tmp_path: Path) -> None:
+    model = opened(build(tmp_path / "m"))
+    assert_refused((model.identity.name, "sentinels", "mask token"), encoded, model, QUERIES["one piece"])
+    (written,) = answers(model, [GenerateQuery("They was a kid in Japan and had", SHE_OR_HE, 4)], tmp_path / "s")
+    assert not written.missing_reason
+
+
+def test_what_reads_sound_is_refused(tmp_path: Path) -> None:
+    folder = listener(tmp_path / "m")
+    assert_refused((f"{folder}: ", "whisper"), opened, folder)

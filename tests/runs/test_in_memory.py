@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import tomllib
 from collections.abc import Callable
@@ -112,6 +113,13 @@ def test_what_a_network_in_memory_decides_is_refused(network: Callable[[str], st
     with pytest.raises(UndertowError, match="mode 'NLU' is for a model by name"):
         undertow.audit(audit, model=mine, tokenizer=tokenizer, mode="NLU")
     assert_refused(("for a network in memory; remove them",), undertow.audit, audit, model="toy", tokenizer=tokenizer)
+    assert_refused(("guard", type(mine).__name__), undertow.guard, mine)
+    given: Any = {"model": mine, "challenge": CHALLENGE, "w": "year"}
+    longer = copy.deepcopy(tokenizer)
+    longer.add_tokens([f"token{at}" for at in range(mine.config.vocab_size)])
+    assert_refused(("its tokenizer has the token 'token",), undertow.audit, audit, tokenizer=longer, **given)
+    mine.model.norm.weight.data[0] = math.nan
+    assert_refused(("model.norm.weight", "NaN"), undertow.audit, audit, tokenizer=tokenizer, **given)
 
 
 def test_a_challenge_is_a_dict_or_a_table(tmp_path: Path) -> None:

@@ -188,6 +188,9 @@ class HuggingFaceModel:
         """
         cls.check_config(identity.name, network.config)
         cls.check_tokenizer(identity.name, tokenizer)
+        if identity.source == IN_MEMORY:
+            check_tokens(identity.name, network, tokenizer, from_gguf=False)
+            check_finite(identity.name, network)
         network.eval()
         return cls(identity, network, tokenizer, **settings)
 
@@ -291,7 +294,7 @@ class BatchReader(HuggingFaceModel, ABC):
         with torch.inference_mode():
             expected = self._whole_logits(batch).flatten(0, 1)[torch.from_numpy(places)].float()
             if not torch.isfinite(expected).all():
-                fix = "fetch it again" if self.identity.dtype != "float16" else "choose --dtype bfloat16 or float32"
+                fix = "use other weights" if self.identity.dtype != "float16" else "choose --dtype bfloat16 or float32"
                 raise UndertowError(f"{self.identity.name}: its weights give probabilities that are not numbers; {fix}")
             try:
                 actual = torch.cat(list(self._logits(batch, places)))

@@ -11,13 +11,14 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-from undertow._files import first_line
+from undertow._files import first_line, is_plain_file, parse_json
 from undertow._folders import notify
 from undertow._plugins import plugins
 from undertow.errors import LOGGER, UndertowError, closest
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, IN_MEMORY, ModelHandle, ModelRequest
+from undertow.models.loading.resolve_weights import path_of
 from undertow.types import ModelIdentity
 
 ENTRY_POINTS = "undertow.models"
@@ -120,8 +121,11 @@ def _resolve_name(request: ModelRequest) -> ModelHandle:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _notify_once(warning)
             return handle
+    config = path_of(request.name) / "config.json"
+    known = parse_json(config.read_bytes(), unique_names=False)["architectures"] if is_plain_file(config) else []
+    which = f" ({', '.join(map(str, known))})" if known else ""
     raise UndertowError(
-        f"{request.name}: no model family supports its architecture; `undertow list models` shows what is supported"
+        f"{request.name}: no model family supports its architecture{which}; `undertow list models` shows what is supported"
     )
 
 

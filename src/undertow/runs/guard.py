@@ -226,7 +226,7 @@ class Guard:
 
 @short_traceback
 def guard(  # noqa: PLR0913 - a keyword for each choice a user has
-    model: str,
+    model: str | Path,
     *,
     challenge: str = "undertow-schemas",
     data_dir: str = "",
@@ -278,7 +278,11 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_count=date_count,
         endpoint_window=endpoint_window,
     )
-    label, name = split_label(model)
+    if not isinstance(model, str | Path):
+        raise UndertowError(
+            f"guard needs the name or path of a model, not {type(model).__name__}; save a network with save_pretrained and name the folder"
+        )
+    label, name = split_label(str(model))
     request = ModelRequest(name, revision, dtype, device, models.checked_settings(options), label=label)
     handle = models.resolve(request)
     models.refuse_unused(request.settings, [handle])

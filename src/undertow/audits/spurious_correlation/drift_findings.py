@@ -163,6 +163,11 @@ class Drift:
         return slope * self.strength / abs(self.result.value) if self.result.value else math.nan
 
     @property
+    def largest_possible(self) -> float:
+        """Largest change that can be, in percentage points: a share ends at 0 and 100, a lead of one over another at -100 and 100."""
+        return 200.0 if self.pair else 100.0
+
+    @property
     def depends(self) -> bool:
         """Whether the answers depend on W, regardless of order."""
         return any(_measure(one) == EFFECT and one.q < ALPHA for one in self.beside)

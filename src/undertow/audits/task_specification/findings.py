@@ -111,9 +111,10 @@ class Detector:
         if not any(math.isfinite(result.p) for result in known):
             from undertow.metrics.score_table import ALIKE
 
-            noted = next((result for result in known if result.note not in ("", ALIKE)), None)
-            if noted:
-                yield self._finding("too_few", 7, noted)
+            # A rate of one kind of sentences does not know how few the other kind has.
+            noted = sorted(known, key=lambda result: result.measure in ("tpr", "tnr"))
+            if too_few := next((result for result in noted if result.note not in ("", ALIKE)), None):
+                yield self._finding("too_few", 7, too_few)
         yield from self._detection()
         score = f"delta_{self.lead}"
         names = ("balanced_accuracy", "tpr", "tnr", "held_out_balanced_accuracy")

@@ -176,6 +176,8 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
         return (_remembered if words in ("", *word_lists()) else _built_in)(name, words, scale)
     path = Path(name)
     if is_plain_file(path):
+        if path.suffix.lower() != ".toml":
+            raise UndertowError(f"{path}: is not a challenge file; use a .toml, .csv or .tsv file")
         return _challenge(path.stem, read_toml(path), (words, scale), where=str(path))
     known = [*names(), *others]
     raise UndertowError(

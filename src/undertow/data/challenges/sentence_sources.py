@@ -137,7 +137,9 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
     columns = list(rows[0][1])
     for name in columns:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
-            raise UndertowError(f"{path}: the column name {name!r} is not allowed; use another name")
+            raise UndertowError(
+                f"{path}: the column name {name!r} is reserved or not a word of letters, digits and underscores; use another name"
+            )
     ids = next((name for name in ID_COLUMNS if name in columns), "")
     published = columns == ["sentid", SENTENCE]
     sentences = []

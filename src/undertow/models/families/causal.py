@@ -256,7 +256,7 @@ def _check_reading(model: CausalModel) -> str:
         shared_logits = logits[:, SHARED - 1]
         if not torch.isfinite(logits[:, -1]).all():
             raise UndertowError(
-                f"{model.identity.name}: its weights give probabilities that are not numbers; fetch it again"
+                f"{model.identity.name}: its weights give probabilities that are not numbers; use other weights"
             )
         if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.identity.dtype]:
             raise UndertowError(

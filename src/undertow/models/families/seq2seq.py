@@ -102,7 +102,7 @@ class Marks:
     """Marks of a blank in the encoder's text.
 
     Attributes:
-        tokens: one for each blank, in order (sentinels); or the one mask.
+        tokens: one for each blank, in order (sentinels); or the one mask; () for a model that fills no blanks.
         sentinels: which of the two. With sentinels the decoder writes the fills alone, each after its own; with a mask it
             writes the whole text again.
     """
@@ -121,7 +121,7 @@ class Marks:
         return self.tokens[:n_blanks]
 
 
-def _marks(name: str, config: Any, tokenizer: Any) -> Marks:
+def _marks(config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
@@ -135,10 +135,7 @@ def _marks(name: str, config: Any, tokenizer: Any) -> Marks:
         return Marks(tuple(sentinels), sentinels=True)
     if tokenizer.mask_token_id is not None and type(config) in MODEL_FOR_MASKED_LM_MAPPING:
         return Marks((int(tokenizer.mask_token_id),), sentinels=False)
-    raise UndertowError(
-        f"{name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, so it can fill "
-        "no blank; name a model such as T5, UL2 or BART"
-    )
+    return Marks((), sentinels=False)
 
 
 class Seq2SeqModel(PromptModel, BatchReader):
@@ -161,7 +158,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
 
     def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any, modes: Modes = Modes()) -> None:
         super().__init__(identity, network, tokenizer)
-        self.modes, self.marks = modes, _marks(identity.name, network.config, tokenizer)
+        self.modes, self.marks = modes, _marks(network.config, tokenizer)
         if modes.blanks and not self.marks.sentinels:
             raise UndertowError(f"{identity.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
         self.prefix = f"[{modes.blanks}] " if modes.blanks else ""
@@ -214,14 +211,17 @@ class Seq2SeqModel(PromptModel, BatchReader):
     @property
     def facts(self) -> Mapping[str, str | float]:
         """Facts for model comparison."""
-        return {
-            **super().facts,
-            "objective": f"denoising ({'span corruption' if self.marks.sentinels else 'text infilling'})",
-        }
+        filled = "text infilling" if self.marks.tokens else "of its own"
+        return {**super().facts, "objective": f"denoising ({'span corruption' if self.marks.sentinels else filled})"}
 
     # Sentences with blanks.
 
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
+        if not self.marks.tokens:
+            raise UndertowError(
+                f"{self.identity.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, "
+                "so it can fill no blank; add --prompts, or name a model such as T5, UL2 or BART"
+            )
         marks, n_before = self.marks.of_blanks(len(query.pieces) - 1), len(self.prefix)
         paths: list[TokenPath] = []
         options: list[tuple[int, ...]] = []

@@ -249,4 +249,6 @@ def check_finite(name: str, network: Any) -> None:
     for key, tensor in network.state_dict().items():
         # A sum without NaN is that of weights without NaN, and takes no array of truths; an infinite one may hide two that cancel.
         if tensor.is_floating_point() and not tensor.sum().isfinite() and tensor.isnan().any():
-            raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
+            raise UndertowError(
+                f"{name}: {key} has values that are not numbers (NaN); use weights from before they arose"
+            )
