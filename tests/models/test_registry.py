@@ -101,6 +101,12 @@ def test_a_network_in_memory_is_left_as_it_was(network: Callable[[str], str], tm
         models.resolve_network(torch.nn.Linear(2, 2), tokenizer)
 
 
+def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["ElectraForPreTraining"]}', encoding="utf-8")
+    with pytest.raises(UndertowError, match=r"no model family supports its architecture \(ElectraForPreTraining\)"):
+        models.resolve(ModelRequest(str(tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
