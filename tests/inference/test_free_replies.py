@@ -28,10 +28,12 @@ from helpers.shared_folders import made_once
 from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
+from undertow.inference.free_replies import CONTENT_FILTER, read_answer
 from undertow.inference.runner import check_capabilities
 from undertow.metrics.text.reply_rates import reply_results
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
+from undertow.runs.folder.replay import _answer as replayed_answer
 from undertow.stats.intervals.multiway_cluster import ratio_interval
 from undertow.types import EXACT, SPAN, TEXT, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
@@ -130,11 +132,11 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
         (one.measure, one.group.get("subject")): one for one in reply_results(frame, ["subject", "kind", "unknown"])
     }
     expected = {
-        ("refusal_rate", None): (25, 16), ("unclear_rate", None): (37.5, 16), ("answer_probability", None): (50, 2),
-        ("refusal_rate", "one"): (25, 8), ("unclear_rate", "one"): (25, 8), ("answer_probability", "one"): (25, 1),
-        ("refusal_rate", "two"): (25, 8), ("unclear_rate", "two"): (50, 8), ("answer_probability", "two"): (75, 1),
+        ("refusal_rate", None): (25, 16, 1), ("unclear_rate", None): (37.5, 16, 1), ("answer_probability", None): (50, 2, 0),
+        ("refusal_rate", "one"): (25, 8, 1), ("unclear_rate", "one"): (25, 8, 1), ("answer_probability", "one"): (25, 1, 0),
+        ("refusal_rate", "two"): (25, 8, 0), ("unclear_rate", "two"): (50, 8, 0), ("answer_probability", "two"): (75, 1, 0),
     }  # fmt: skip
-    assert {key: (one.value, one.n) for key, one in found.items()} == expected
+    assert {key: (one.value, one.n, one.n_missing) for key, one in found.items()} == expected
     assert found["answer_probability", None].extras == {"at_most": 75.0}
     assert "2 independent clusters" in found["answer_probability", None].note
     refused = [float(outcome == REFUSAL) for outcome in outcomes]
@@ -159,9 +161,9 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
 
 
-def reply_read(body: Any) -> Answer:
+def reply_read(body: Any, status: int = 200) -> Answer:
     """What is read in a server's reply."""
-    with serving(lambda asked: Reply(body)) as seen:
+    with serving(lambda asked: Reply(body, status)) as seen:
         return stored(model_at(seen.url), [YES_OR_NO], TEXT).scores.answers[0]
 
 
@@ -182,14 +184,25 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("I'm sorry, but I can't help with that.", "refusal"), ("The passage does not say.", "unclear"), ("", "unclear")],
+    ("body", "status", "reason", "kept"),
+    [
+        (said("I'm sorry, but I can't help with that."), 200, "refusal: the model declines", True),
+        (said("The passage does not say."), 200, "unclear", True),
+        (said(""), 200, "unclear", True),
+        (said("", finish_reason="content_filter"), 200, f"refusal: {CONTENT_FILTER}", False),
+        ({"error": {"message": "filtered", "code": "content_filter"}}, 400, f"refusal: {CONTENT_FILTER}", False),
+    ],
 )
-def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
-    answer = reply_read(said(text))
+def test_reply_without_an_answer_is_missing_with_its_reason_and_is_replayed(
+    body: dict[str, Any], status: int, reason: str, *, kept: bool
+) -> None:
+    answer = reply_read(body, status)
     assert answer.missing_reason.startswith(reason)
     assert answer.reply is not None
-    assert (answer.reply.text, answer.reply.outcome) == (text, reason)
+    assert answer.reply.outcome == reason.partition(":")[0]
+    assert answer.reply.text == (body["choices"][0]["message"]["content"] if kept else "")
+    row = {"reply": answer.reply.text, "reply_outcome": answer.reply.outcome, "missing_reason": answer.missing_reason}
+    assert read_answer(YES_OR_NO, replayed_answer(row, 2)) == answer
 
 
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

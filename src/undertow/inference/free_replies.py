@@ -41,6 +41,8 @@ MISSING_REASONS: Mapping[str, str] = {
     replies.NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
+CONTENT_FILTER = "the server's content filter"
+"""Begins the reason of an answer that a server withheld, which is a refusal of the service."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
@@ -78,6 +80,10 @@ def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
 
 def read_answer(query: Query, answer: Answer) -> Answer:
     """The answer in a reply; missing with the reason if there is none."""
+    if CONTENT_FILTER in answer.missing_reason:
+        return replace(
+            Answer.missing(f"refusal: {CONTENT_FILTER} withheld the reply"), reply=Reply("", replies.REFUSAL)
+        )
     if answer.missing_reason:
         return answer
     question, options = question_of(query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +25,12 @@ OUTCOMES = {"refusal_rate": ("refusal",), "unclear_rate": ("unclear", "both", "n
 def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Result]:
     """Rates of each model over all its replies, and by level of each factor (a column) with several levels.
 
-    Observations have `reply_outcome`, `first_token_low` and `first_token_high`, empty without a reply.
+    Observations have `reply_outcome`, `first_token_low` and `first_token_high`, empty without a reply; such rows are missing.
     """
-    rows = frame[frame["reply_outcome"].fillna("") != ""]
+    rows = frame.assign(reply_outcome=frame["reply_outcome"].fillna(""))
     for model, of_model in rows.groupby("model", sort=False):
+        if not of_model["reply_outcome"].any():
+            continue
         yield from _of_part(of_model, {"model": str(model)})
         for factor in factors:
             column = of_model[factor].fillna("").astype(str) if factor in of_model else of_model["model"]
@@ -37,10 +40,11 @@ def reply_results(frame: pd.DataFrame, factors: Sequence[str]) -> Iterator[Resul
 
 
 def _of_part(rows: pd.DataFrame, group: dict[str, str]) -> Iterator[Result]:
-    outcomes = rows["reply_outcome"]
-    for measure, replies in OUTCOMES.items():
-        yield _result(measure, group, rows, np.array(outcomes.isin(replies), dtype=np.float64), {})
-    bounded = rows[rows["first_token_low"].notna()]
+    replies = rows[rows["reply_outcome"] != ""]
+    for measure, outcomes in OUTCOMES.items():
+        counted = np.array(replies["reply_outcome"].isin(outcomes), dtype=np.float64)
+        yield replace(_result(measure, group, replies, counted, {}), n_missing=len(rows) - len(replies))
+    bounded = replies[replies["first_token_low"].notna()]
     if len(bounded):
         low, high = (bounded[name].to_numpy(dtype=np.float64) / 100 for name in ("first_token_low", "first_token_high"))
         yield _result("answer_probability", group, bounded, low, {"at_most": 100 * float(high.mean())})
