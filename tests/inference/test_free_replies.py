@@ -96,6 +96,7 @@ def test_every_audit_reads_a_server_that_answers_as_people_do(audit: str, shared
         assert rates[rates["n"] == len(rows)]["value"].tolist()[0] == pytest.approx(share)
         assert len(rates) > 1  # by group
         assert audit != "occupation-checklist" or {"question_type", "subject", "occupation"} <= set(rates.columns)
+    assert not any("decoding" in finding.text for finding in run.findings)  # which constrains no reply
     assert run.manifest["protocol"] == TEXT
     assert run.manifest["design"]["answer_reader"] == rules().identity
 
@@ -151,7 +152,9 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
 def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:
     run, _ = chatty_run(shared_base, "bias-diagnosis")
     undertow.audit("bias-diagnosis", "toy", out=tmp_path / "toy", chat=True, **AUDITS["bias-diagnosis"])
-    told = " ".join(compare(tmp_path / "toy", run.folder).notes)
+    compared = compare(tmp_path / "toy", run.folder)
+    assert "accuracy" in compared.table()["measure"].tolist()
+    told = " ".join(compared.notes)
     assert "scored in different ways" in told
     assert f"free replies (rules {rules().identity})" in told
     assert "its probabilities or constrained answers" in told
