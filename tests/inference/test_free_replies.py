@@ -35,7 +35,17 @@ from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
 from undertow.runs.folder.replay import _answer as replayed_answer
 from undertow.stats.intervals.multiway_cluster import ratio_interval
-from undertow.types import EXACT, SPAN, TEXT, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import (
+    EXACT,
+    SPAN,
+    TEXT,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+)
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 httpx2 = pytest.importorskip("httpx2")
@@ -206,6 +216,15 @@ def test_reply_without_an_answer_is_missing_with_its_reason_and_is_replayed(
     assert answer.reply.text == (body["choices"][0]["message"]["content"] if kept else "")
     row = {"reply": answer.reply.text, "reply_outcome": answer.reply.outcome, "missing_reason": answer.missing_reason}
     assert read_answer(YES_OR_NO, replayed_answer(row, 2)) == answer
+
+
+@pytest.mark.parametrize("reply", ["She", "**She**", 'The missing pronoun is "she".', "she"])
+def test_spellings_of_a_word_are_one_word(reply: str) -> None:
+    words = (("female", "She"), ("female", "she"), ("male", "He"), ("male", "he"), ("neutral", "Xe"))
+    query = GenerateQuery("In 1990, ____ was a child.", tuple(Option(group, (word,)) for group, word in words))
+    answer = read_answer(query, Answer((math.nan,) * 5, math.nan, text=reply))
+    assert answer.text == "she"
+    assert answer.logprobs_nats == pytest.approx((math.nan, 0.0, math.nan, -math.inf, -math.inf), nan_ok=True)
 
 
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,10 +96,18 @@ def read_answer(query: Query, answer: Answer) -> Answer:
         low = math.exp(answer.logprobs_nats[at])
         reply = replace(reply, low_prob=low, high_prob=min(1.0, low + answer.upper_bound_prob[at]))
     if question.kind == replies.WORD:
-        nats = tuple(0.0 if place == at else -math.inf for place in range(len(options)))
-        return Answer(
-            nats, float(reading.outcome == replies.OTHER), text=reading.text or answer.text.strip(), reply=reply
+        # Capitals depend on where a word stands in the reply, so that the spellings of a word are one word, the lower-case one.
+        words = [(group, word.casefold()) for group, word in zip(question.groups, options, strict=True)]
+        places: dict[tuple[str, str], int] = {}
+        for place, word in enumerate(words):
+            if word not in places or options[place].islower():
+                places[word] = place
+        at = places[words[at]] if at >= 0 else -1
+        nats = tuple(
+            math.nan if places[word] != place else 0.0 if place == at else -math.inf for place, word in enumerate(words)
         )
+        text = options[at] if at >= 0 else reading.text or answer.text.strip()
+        return Answer(nats, float(reading.outcome == replies.OTHER), text=text, reply=reply)
     return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
 
 
