@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
+from undertow.audits.shared.item_limit import few_flips, fewest_hits
 from undertow.metrics.checklist.checklist_metrics import (
     MIN_STATED,
     WITH_AND_SWAPPED,
@@ -17,11 +18,25 @@ from undertow.metrics.checklist.checklist_metrics import (
     WITH_LESS_WITHOUT,
     is_overall,
 )
-from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
+from undertow.metrics.checklist.decisions import (
+    ALL,
+    CONTEXTS,
+    GAPS,
+    SAME,
+    SHUFFLED,
+    STATED,
+    SWAPPED,
+    WITH,
+    WITHOUT,
+    clusters_of,
+)
 from undertow.metrics.checklist.estimates import EMPTY, NOT_SCORED, OTHER_ANSWER
 from undertow.metrics.groups import Groups
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_NAMED = 8
 """Maximum number of occupations in a sentence."""
@@ -31,6 +46,8 @@ ONE_SIDED = 95.0
 """Percent of Yes, or of No, from which a finding reports one-sided answers."""
 OFTEN_TIED = 50.0
 """Percent of ties from which a finding reports them."""
+EXCHANGED = {*GAPS, "position_bias", "choice_gap_of_person", "missing_gap"}
+"""Measures, beside differences of contexts, whose p is at least that of exchanges of whole pairs and of whole occupations."""
 MISSING_KINDS = {OTHER_ANSWER: "none of the possible answers", EMPTY: "empty", NOT_SCORED: "not scored"}
 
 
@@ -48,9 +65,28 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         claims += [finding for kind in KINDS for finding in kind(model)]
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
     claims = [one if one.decision_rule else replace(one, n_tests=n_tests[is_overall(one.results[0])]) for one in claims]
+    claims = [_with_smallest_p(one, observations.frame, n_tests) for one in claims]
     claims = [replace(one, results=tuple(groups.rename(one.results))) for one in claims]
     # Ordered by importance for a reader, significant or not.
     return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
+
+
+def _with_smallest_p(claim: Finding, frame: pd.DataFrame, n_tests: Mapping[bool, int]) -> Finding:
+    """The finding; if its exchange test alone cannot be significant with so few pairs of names or occupations, this is said."""
+    first = next(iter(claim.results), None)
+    if first is None or claim.significant or not math.isfinite(first.q):
+        return claim
+    if first.measure not in EXCHANGED and not first.measure.endswith("_difference"):
+        return claim
+    rows = frame[frame["model"] == first.group["model"]]
+    counts = {"pairs of names": len(set(clusters_of(rows).values()))}
+    if is_overall(first):
+        counts["occupations (SOC codes)"] = rows.loc[rows["occupation"] != "", "soc_code"].nunique()
+    noun, n_clusters = min(counts.items(), key=lambda one: one[1])
+    if fewest_hits(n_clusters, n_tests[is_overall(first)]) < 2:
+        return claim
+    few = few_flips(n_clusters, n_tests[is_overall(first)], "the", noun)
+    return replace(claim, detail=f"{claim.detail} {few[:1].upper()}{few[1:]}.".strip())
 
 
 def contexts_of(results: Sequence[Result]) -> list[str]:
