@@ -59,9 +59,9 @@ SENTENCES: Mapping[str, str] = {
 }
 """A judged number in words."""
 SENTENCES_OF_CHANGES: Mapping[str, str] = {
-    MAGNITUDE: "{name} is {number}{unit} farther from its null value ({null}) than in {since}",
-    MAGNITUDE_LOW: "{name} is at least {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
-    MAGNITUDE_HIGH: "{name} is up to {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
+    MAGNITUDE: "{name} is {number}{unit} {farther} its null value ({null}) than in {since}",
+    MAGNITUDE_LOW: "{name} is {least} {number}{unit} {farther} its null value ({null}) than in {since}, by the interval of the change",
+    MAGNITUDE_HIGH: "{name} is {most} {number}{unit} {farther} its null value ({null}) than in {since}, by the interval of the change",
 }
 
 
@@ -319,11 +319,20 @@ class Check:
 
     def sentence(self, rule: Rule, number: float, name: str) -> str:
         """The number in words."""
-        kinds = SENTENCES_OF_CHANGES if self.since else SENTENCES
+        kinds, shown = (
+            SENTENCES_OF_CHANGES if self.since else SENTENCES,
+            formatted(number, (rule.at_least, rule.at_most)),
+        )
+        least, most, farther = "at least", "up to", "farther from"
+        if self.since and rule.of in MAGNITUDES and number < 0:
+            shown, least, most, farther = shown.removeprefix("-"), most, least, "nearer to"
         return kinds.get(rule.of, SENTENCES.get(rule.of, "{of} of {name} is {number}")).format(
             name=name,
             of=rule.of,
-            number=formatted(number, (rule.at_least, rule.at_most)),
+            number=shown,
+            least=least,
+            most=most,
+            farther=farther,
             unit=f" {self.result.unit}" if self.result.unit else "",
             null=formatted(self.null_value) if math.isfinite(self.null_value) else "",
             since=self.since,
