@@ -6,10 +6,11 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -25,12 +26,14 @@ from helpers.served_models import (
     stored,
 )
 from helpers.shared_folders import made_once
+from undertow import audits
+from undertow.audits.base import Observations
 from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
 from undertow.inference.free_replies import CONTENT_FILTER, read_answer
 from undertow.inference.runner import check_capabilities
-from undertow.metrics.text.reply_rates import reply_results
+from undertow.metrics.text.reply_rates import missing_by_level, reply_results
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
 from undertow.runs.folder.replay import _answer as replayed_answer
@@ -130,6 +133,7 @@ def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> N
     assert f"free replies, parsed by the answer reader ({rules().identity})" in page
     assert "Refusals" in page
     assert "Unclear replies" in page
+    assert "Baselines have each text once" in page  # since some answers are missing
 
 
 def test_rates_and_bounds_of_replies_by_hand() -> None:
@@ -157,6 +161,29 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
         rate = next(reply_results(frame.assign(soc_code=jobs), []))
         assert [rate.low, rate.high] == pytest.approx([100 * share.low, 100 * share.high], nan_ok=True)
         assert math.isnan(rate.low) == (n_jobs == 3) == ("3 independent clusters" in rate.note)
+
+
+def replies_of(lacks: Callable[[int, int], bool]) -> pd.DataFrame:
+    """Replies to twelve sentences, six of either kind, with ten dates."""
+    rows = [(at, str(at % 2), f"{1900 + 10 * date}", "x" * lacks(at, date)) for at in range(12) for date in range(10)]
+    frame = pd.DataFrame(rows, columns=["cluster", "well_specified", "w", "missing_reason"])
+    return frame.assign(model="m", w_name="date", reply_outcome=ANSWER)
+
+
+def test_missing_answers_that_depend_on_a_factor_are_told() -> None:
+    factors, rng = ("w", "well_specified", "unknown"), np.random.default_rng(0)
+    ((_, factor, _, percents),) = missing_by_level(replies_of(lambda at, date: date < 2 and at != 3), factors)
+    assert factor == "date"
+    assert [percents["1900"], percents["1920"]] == pytest.approx([1100 / 12, 0.0])
+    ((_, factor, _, percents),) = missing_by_level(replies_of(lambda at, date: at % 2 == 0), factors)
+    assert (factor, percents) == ("well_specified", {"0": 100.0, "1": 0.0})
+    assert not list(missing_by_level(replies_of(lambda at, date: at == date), factors))
+    found = [list(missing_by_level(replies_of(lambda at, date: rng.random() < 0.02 * at), factors)) for _ in range(40)]
+    assert sum(map(bool, found)) <= 6
+    frame = replies_of(lambda at, date: date < 2)
+    (note,) = audits.load("spurious-correlation").note_missing(Observations(frame, {})).design["limitations"]
+    assert note.startswith("m: missing answers depend on date (permutation test, p = .001")
+    assert "100% are missing for 19" in note
 
 
 def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:

@@ -81,9 +81,8 @@ def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
 def read_answer(query: Query, answer: Answer) -> Answer:
     """The answer in a reply; missing with the reason if there is none."""
     if CONTENT_FILTER in answer.missing_reason:
-        return replace(
-            Answer.missing(f"refusal: {CONTENT_FILTER} withheld the reply"), reply=Reply("", replies.REFUSAL)
-        )
+        withheld = Answer.missing(f"refusal: {CONTENT_FILTER} withheld the reply")
+        return replace(withheld, reply=Reply("", replies.REFUSAL))
     if answer.missing_reason:
         return answer
     question, options = question_of(query)
@@ -98,10 +97,8 @@ def read_answer(query: Query, answer: Answer) -> Answer:
     if question.kind == replies.WORD:
         # Capitals depend on where a word stands in the reply, so that the spellings of a word are one word, the lower-case one.
         words = [(group, word.casefold()) for group, word in zip(question.groups, options, strict=True)]
-        places: dict[tuple[str, str], int] = {}
-        for place, word in enumerate(words):
-            if word not in places or options[place].islower():
-                places[word] = place
+        last = sorted(range(len(words)), key=lambda place: (options[place].islower(), -place))
+        places = {words[place]: place for place in last}
         at = places[words[at]] if at >= 0 else -1
         nats = tuple(
             math.nan if places[word] != place else 0.0 if place == at else -math.inf for place, word in enumerate(words)
@@ -115,9 +112,8 @@ def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
     """The question for the answer reader, and the possible answers; () for generated texts."""
     if isinstance(query, GenerateQuery):
         words = tuple(option.fills[0].strip() for option in query.options)
-        return Question(
-            replies.WORD, words, tuple(option.group for option in query.options), prompt=query.prompt
-        ), words
+        groups = tuple(option.group for option in query.options)
+        return Question(replies.WORD, words, groups, prompt=query.prompt), words
     if isinstance(query, MultipleChoiceQuery):
         labels = tuple(label.strip() for label in query.labels)
         kind = replies.YES_NO if {label.casefold() for label in labels} == {replies.YES, replies.NO} else replies.CHOICE

@@ -30,7 +30,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         if design["protocol"] == PAPER:
             by_decoding[PAPER] = by_decoding.pop("")
         if design["protocol"] == TEXT:
-            by_decoding = {"": {**by_decoding[""], "decoding": FREE_REPLIES[item.factors["decoding"]]}}
+            by_decoding = {"": {**by_decoding[""], "decoding": FREE_REPLIES[str(item.factors["decoding"])]}}
         for decoding, row in by_decoding.items():
             name = f"{item.id}/{decoding}" if decoding else item.id
             rows.append({"item": name, "model": model, **item.factors, **row})

@@ -18,18 +18,7 @@ from undertow.metrics.checklist.checklist_metrics import (
     WITH_LESS_WITHOUT,
     is_overall,
 )
-from undertow.metrics.checklist.decisions import (
-    ALL,
-    CONTEXTS,
-    GAPS,
-    SAME,
-    SHUFFLED,
-    STATED,
-    SWAPPED,
-    WITH,
-    WITHOUT,
-    clusters_of,
-)
+from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, STATED, SWAPPED, WITH, WITHOUT
 from undertow.metrics.checklist.estimates import EMPTY, NOT_SCORED, OTHER_ANSWER
 from undertow.metrics.groups import Groups
 from undertow.report.sentence_templates import sentences
@@ -46,8 +35,10 @@ ONE_SIDED = 95.0
 """Percent of Yes, or of No, from which a finding reports one-sided answers."""
 OFTEN_TIED = 50.0
 """Percent of ties from which a finding reports them."""
-EXCHANGED = {*GAPS, "position_bias", "choice_gap_of_person", "missing_gap"}
-"""Measures, beside differences of contexts, whose p is at least that of exchanges of whole pairs and of whole occupations."""
+EXCHANGED = (
+    "choice_gap", "preference_gap", "bias_gap", "switch_gap", "missing_gap", "position_bias", "_of_person", "_difference"
+)  # fmt: skip
+"""Ends of measures whose p is at least that of exchanges of whole pairs and of whole occupations."""
 MISSING_KINDS = {OTHER_ANSWER: "none of the possible answers", EMPTY: "empty", NOT_SCORED: "not scored"}
 
 
@@ -74,19 +65,15 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
 def _with_smallest_p(claim: Finding, frame: pd.DataFrame, n_tests: Mapping[bool, int]) -> Finding:
     """The finding; if its exchange test alone cannot be significant with so few pairs of names or occupations, this is said."""
     first = next(iter(claim.results), None)
-    if first is None or claim.significant or not math.isfinite(first.q):
+    if first is None or claim.significant or not math.isfinite(first.q) or not first.measure.endswith(EXCHANGED):
         return claim
-    if first.measure not in EXCHANGED and not first.measure.endswith("_difference"):
-        return claim
-    rows = frame[frame["model"] == first.group["model"]]
-    counts = {"pairs of names": len(set(clusters_of(rows).values()))}
+    rows, n = frame[frame["model"] == first.group["model"]], n_tests[is_overall(first)]
+    counts = {"pairs of names": rows["cluster"].nunique()}
     if is_overall(first):
         counts["occupations (SOC codes)"] = rows.loc[rows["occupation"] != "", "soc_code"].nunique()
-    noun, n_clusters = min(counts.items(), key=lambda one: one[1])
-    if fewest_hits(n_clusters, n_tests[is_overall(first)]) < 2:
-        return claim
-    few = few_flips(n_clusters, n_tests[is_overall(first)], "the", noun)
-    return replace(claim, detail=f"{claim.detail} {few[:1].upper()}{few[1:]}.".strip())
+    noun = min(counts, key=counts.__getitem__)
+    few = few_flips(counts[noun], n, "the", noun) if fewest_hits(counts[noun], n) > 1 else ""
+    return replace(claim, detail=f"{claim.detail} {few[:1].upper()}{few[1:]}.".strip()) if few else claim
 
 
 def contexts_of(results: Sequence[Result]) -> list[str]:

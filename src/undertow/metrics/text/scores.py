@@ -21,7 +21,7 @@ from undertow.stats.classification.agreement import (
     UNDECODABLE,
     bleu_over_cells,
     confusion,
-    f1_by_cell,
+    f1_over_cells,
     has_width,
     held_out_majority,
     mean_over_cells,
@@ -200,8 +200,8 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     if labels:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
         gold = np.array([codes[label.casefold()] for label in first["gold"].astype(str)], dtype=np.int64)
-        said = [codes.get(answer.strip().casefold(), UNDECODABLE) for answer in rows["answer"].astype(str)]
-        predicted = np.where(np.isnan(values[EXACT_MATCH]), NO_ANSWER, filled(said, int, UNDECODABLE))
+        answered = [codes.get(answer.strip().casefold(), UNDECODABLE) for answer in rows["answer"].astype(str)]
+        predicted = np.where(np.isnan(values[EXACT_MATCH]), NO_ANSWER, filled(answered, int, UNDECODABLE))
     return ScoredAnswers(
         documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, predicted, clusters
     )
@@ -354,14 +354,13 @@ class Baselines:
         if measure in (F1, F1_MACRO):
             positive, gold = 0 if measure == F1 else None, _gold(answers)
             if name == CHANCE:
-                texts, of_cell = np.unique(answers.is_scored, axis=1, return_inverse=True)
-                by_cell = np.array([random_f1(gold[some], self.n_labels, positive) for some in texts.T])[
-                    of_cell.ravel()
-                ]
+                of_cells = [random_f1(gold[some], self.n_labels, positive) for some in answers.is_scored.T]
+                value = float(finite_mean(np.array(of_cells), axis=0))
             else:
                 predicted = np.where(answers.is_scored, self._labels(name, answers)[:, np.newaxis], NO_ANSWER)
-                by_cell = f1_by_cell(gold, predicted, self.n_labels, positive)
-            return Estimate(100 * float(finite_mean(by_cell, axis=0)), n=len(scored))
+                one_cluster = np.zeros(len(gold))  # without a bootstrap
+                value = f1_over_cells(gold, predicted, self.n_labels, positive, self.seed, one_cluster).value
+            return Estimate(100 * value, n=len(scored))
         if measure == BLEU4:
             statistics = self.bleu[name][self._places(answers)][scored]
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])

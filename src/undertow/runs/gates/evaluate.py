@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,10 +60,12 @@ SENTENCES: Mapping[str, str] = {
 }
 """A judged number in words."""
 SENTENCES_OF_CHANGES: Mapping[str, str] = {
-    MAGNITUDE: "{name} is {number}{unit} {farther} its null value ({null}) than in {since}",
-    MAGNITUDE_LOW: "{name} is {least} {number}{unit} {farther} its null value ({null}) than in {since}, by the interval of the change",
-    MAGNITUDE_HIGH: "{name} is {most} {number}{unit} {farther} its null value ({null}) than in {since}, by the interval of the change",
+    MAGNITUDE: "{name} is {number}{unit} farther from its null value ({null}) than in {since}",
+    MAGNITUDE_LOW: "{name} is at least {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
+    MAGNITUDE_HIGH: "{name} is up to {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
 }
+NEARER = {"farther from": "nearer to", "at least": "up to", "up to": "at least"}
+"""The words of a change by which a distance shrinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,20 +322,16 @@ class Check:
 
     def sentence(self, rule: Rule, number: float, name: str) -> str:
         """The number in words."""
-        kinds, shown = (
-            SENTENCES_OF_CHANGES if self.since else SENTENCES,
-            formatted(number, (rule.at_least, rule.at_most)),
-        )
-        least, most, farther = "at least", "up to", "farther from"
+        kinds = {**SENTENCES, **(SENTENCES_OF_CHANGES if self.since else {})}
+        sentence = kinds.get(rule.of, "{of} of {name} is {number}")
+        digits = formatted(number, (rule.at_least, rule.at_most))
         if self.since and rule.of in MAGNITUDES and number < 0:
-            shown, least, most, farther = shown.removeprefix("-"), most, least, "nearer to"
-        return kinds.get(rule.of, SENTENCES.get(rule.of, "{of} of {name} is {number}")).format(
+            sentence = re.sub("|".join(NEARER), lambda match: NEARER[match[0]], sentence)
+            digits = digits.removeprefix("-")
+        return sentence.format(
             name=name,
             of=rule.of,
-            number=shown,
-            least=least,
-            most=most,
-            farther=farther,
+            number=digits,
             unit=f" {self.result.unit}" if self.result.unit else "",
             null=formatted(self.null_value) if math.isfinite(self.null_value) else "",
             since=self.since,

@@ -97,13 +97,6 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
     return _estimate(lambda weights: _f1(weights, truth, answers, classes), codes, seed, has_interval=has_interval)
 
 
-def f1_by_cell(gold: ArrayLike, predicted: ArrayLike, n_classes: int, positive: int | None) -> Floats:
-    """F1, or macro-F1, of each cell [cell], by the arguments of `f1_over_cells`."""
-    truth, answers = _check_classes(gold, predicted, n_classes)
-    scores: Floats = _f1(np.ones((1, len(truth))), truth, answers, _classes(truth, positive))[0]
-    return scores
-
-
 def auroc_over_cells(scores: ArrayLike, positive: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
     """AUROC of each cell over its documents, and its mean over cells, as a share of 1.
 
@@ -232,8 +225,7 @@ def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) 
 
 def _classes(gold: Codes, positive: int | None) -> list[int]:
     """The classes of F1 that occur."""
-    occurring: list[int] = np.unique(gold).tolist()
-    return occurring if positive is None else [label for label in occurring if label == positive]
+    return [label for label in np.unique(gold).tolist() if positive in (None, label)]
 
 
 def _check_classes(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
