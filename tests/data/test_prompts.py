@@ -87,7 +87,12 @@ def test_the_blank_is_found_wherever_the_verbs_stand_and_several_are_refused() -
     # Only both places together tell the groups apart.
     fills = {"same": [("he", "he"), ("she", "she")], "other": [("he", "she"), ("she", "he")]}
     options = tuple(Option(group, words) for group, forms in fills.items() for words in forms)
-    assert_refused(("'___ lost ___ keys.'",), mask_blank, ClozeQuery(("", " lost ", " keys."), options), "_")
+    assert_refused(
+        ("'___ lost ___ keys.'", "a local masked or causal model"),
+        mask_blank,
+        ClozeQuery(("", " lost ", " keys."), options),
+        "_",
+    )
 
 
 @pytest.mark.parametrize(

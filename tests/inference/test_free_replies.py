@@ -6,10 +6,11 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -25,15 +26,29 @@ from helpers.served_models import (
     stored,
 )
 from helpers.shared_folders import made_once
+from undertow import audits
+from undertow.audits.base import Observations
 from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
+from undertow.inference.free_replies import CONTENT_FILTER, read_answer
 from undertow.inference.runner import check_capabilities
-from undertow.metrics.text.reply_rates import reply_results
+from undertow.metrics.text.reply_rates import missing_by_level, reply_results
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
+from undertow.runs.folder.replay import _answer as replayed_answer
 from undertow.stats.intervals.multiway_cluster import ratio_interval
-from undertow.types import EXACT, SPAN, TEXT, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import (
+    EXACT,
+    SPAN,
+    TEXT,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+)
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 httpx2 = pytest.importorskip("httpx2")
@@ -94,6 +109,7 @@ def test_every_audit_reads_a_server_that_answers_as_people_do(audit: str, shared
         assert rates[rates["n"] == len(rows)]["value"].tolist()[0] == pytest.approx(share)
         assert len(rates) > 1  # by group
         assert audit != "occupation-checklist" or {"question_type", "subject", "occupation"} <= set(rates.columns)
+    assert not any("decoding" in finding.text for finding in run.findings)  # which constrains no reply
     assert run.manifest["protocol"] == TEXT
     assert run.manifest["design"]["answer_reader"] == rules().identity
 
@@ -117,6 +133,7 @@ def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> N
     assert f"free replies, parsed by the answer reader ({rules().identity})" in page
     assert "Refusals" in page
     assert "Unclear replies" in page
+    assert "Baselines have each text once" in page  # since some answers are missing
 
 
 def test_rates_and_bounds_of_replies_by_hand() -> None:
@@ -130,11 +147,11 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
         (one.measure, one.group.get("subject")): one for one in reply_results(frame, ["subject", "kind", "unknown"])
     }
     expected = {
-        ("refusal_rate", None): (25, 16), ("unclear_rate", None): (37.5, 16), ("answer_probability", None): (50, 2),
-        ("refusal_rate", "one"): (25, 8), ("unclear_rate", "one"): (25, 8), ("answer_probability", "one"): (25, 1),
-        ("refusal_rate", "two"): (25, 8), ("unclear_rate", "two"): (50, 8), ("answer_probability", "two"): (75, 1),
+        ("refusal_rate", None): (25, 16, 1), ("unclear_rate", None): (37.5, 16, 1), ("answer_probability", None): (50, 2, 0),
+        ("refusal_rate", "one"): (25, 8, 1), ("unclear_rate", "one"): (25, 8, 1), ("answer_probability", "one"): (25, 1, 0),
+        ("refusal_rate", "two"): (25, 8, 0), ("unclear_rate", "two"): (50, 8, 0), ("answer_probability", "two"): (75, 1, 0),
     }  # fmt: skip
-    assert {key: (one.value, one.n) for key, one in found.items()} == expected
+    assert {key: (one.value, one.n, one.n_missing) for key, one in found.items()} == expected
     assert found["answer_probability", None].extras == {"at_most": 75.0}
     assert "2 independent clusters" in found["answer_probability", None].note
     refused = [float(outcome == REFUSAL) for outcome in outcomes]
@@ -146,10 +163,35 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
         assert math.isnan(rate.low) == (n_jobs == 3) == ("3 independent clusters" in rate.note)
 
 
+def replies_of(lacks: Callable[[int, int], bool]) -> pd.DataFrame:
+    """Replies to twelve sentences, six of either kind, with ten dates."""
+    rows = [(at, str(at % 2), f"{1900 + 10 * date}", "x" * lacks(at, date)) for at in range(12) for date in range(10)]
+    frame = pd.DataFrame(rows, columns=["cluster", "well_specified", "w", "missing_reason"])
+    return frame.assign(model="m", w_name="date", reply_outcome=ANSWER)
+
+
+def test_missing_answers_that_depend_on_a_factor_are_told() -> None:
+    factors, rng = ("w", "well_specified", "unknown"), np.random.default_rng(0)
+    ((_, factor, _, percents),) = missing_by_level(replies_of(lambda at, date: date < 2 and at != 3), factors)
+    assert factor == "date"
+    assert [percents["1900"], percents["1920"]] == pytest.approx([1100 / 12, 0.0])
+    ((_, factor, _, percents),) = missing_by_level(replies_of(lambda at, date: at % 2 == 0), factors)
+    assert (factor, percents) == ("well_specified", {"0": 100.0, "1": 0.0})
+    assert not list(missing_by_level(replies_of(lambda at, date: at == date), factors))
+    found = [list(missing_by_level(replies_of(lambda at, date: rng.random() < 0.02 * at), factors)) for _ in range(40)]
+    assert sum(map(bool, found)) <= 6
+    frame = replies_of(lambda at, date: date < 2)
+    (note,) = audits.load("spurious-correlation").note_missing(Observations(frame, {})).design["limitations"]
+    assert note.startswith("m: missing answers depend on date (permutation test, p = .001")
+    assert "100% are missing for 19" in note
+
+
 def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: Path) -> None:
     run, _ = chatty_run(shared_base, "bias-diagnosis")
     undertow.audit("bias-diagnosis", "toy", out=tmp_path / "toy", chat=True, **AUDITS["bias-diagnosis"])
-    told = " ".join(compare(tmp_path / "toy", run.folder).notes)
+    compared = compare(tmp_path / "toy", run.folder)
+    assert "accuracy" in compared.table()["measure"].tolist()
+    told = " ".join(compared.notes)
     assert "scored in different ways" in told
     assert f"free replies (rules {rules().identity})" in told
     assert "its probabilities or constrained answers" in told
@@ -159,9 +201,9 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
 
 
-def reply_read(body: Any) -> Answer:
+def reply_read(body: Any, status: int = 200) -> Answer:
     """What is read in a server's reply."""
-    with serving(lambda asked: Reply(body)) as seen:
+    with serving(lambda asked: Reply(body, status)) as seen:
         return stored(model_at(seen.url), [YES_OR_NO], TEXT).scores.answers[0]
 
 
@@ -182,14 +224,34 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("I'm sorry, but I can't help with that.", "refusal"), ("The passage does not say.", "unclear"), ("", "unclear")],
+    ("body", "status", "reason", "kept"),
+    [
+        (said("I'm sorry, but I can't help with that."), 200, "refusal: the model declines", True),
+        (said("The passage does not say."), 200, "unclear", True),
+        (said(""), 200, "unclear", True),
+        (said("", finish_reason="content_filter"), 200, f"refusal: {CONTENT_FILTER}", False),
+        ({"error": {"message": "filtered", "code": "content_filter"}}, 400, f"refusal: {CONTENT_FILTER}", False),
+    ],
 )
-def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
-    answer = reply_read(said(text))
+def test_reply_without_an_answer_is_missing_with_its_reason_and_is_replayed(
+    body: dict[str, Any], status: int, reason: str, *, kept: bool
+) -> None:
+    answer = reply_read(body, status)
     assert answer.missing_reason.startswith(reason)
     assert answer.reply is not None
-    assert (answer.reply.text, answer.reply.outcome) == (text, reason)
+    assert answer.reply.outcome == reason.partition(":")[0]
+    assert answer.reply.text == (body["choices"][0]["message"]["content"] if kept else "")
+    row = {"reply": answer.reply.text, "reply_outcome": answer.reply.outcome, "missing_reason": answer.missing_reason}
+    assert read_answer(YES_OR_NO, replayed_answer(row, 2)) == answer
+
+
+@pytest.mark.parametrize("reply", ["She", "**She**", 'The missing pronoun is "she".', "she"])
+def test_spellings_of_a_word_are_one_word(reply: str) -> None:
+    words = (("female", "She"), ("female", "she"), ("male", "He"), ("male", "he"), ("neutral", "Xe"))
+    query = GenerateQuery("In 1990, ____ was a child.", tuple(Option(group, (word,)) for group, word in words))
+    answer = read_answer(query, Answer((math.nan,) * 5, math.nan, text=reply))
+    assert answer.text == "she"
+    assert answer.logprobs_nats == pytest.approx((math.nan, 0.0, math.nan, -math.inf, -math.inf), nan_ok=True)
 
 
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -546,7 +546,8 @@ def test_what_is_always_so_is_found(tmp_path: Path, cells: str, expected: Mappin
 @pytest.mark.parametrize(("code", "less", "sign"), [("w", "m", 1), ("m", "w", -1)])
 def test_q_and_interval_of_always_choosing_one_sex(tmp_path: Path, code: str, less: str, sign: int) -> None:
     """Three of the five tests over all occupations, no switch and no position; six of 18 about one: the choice alone."""
-    found = measured(tmp_path, rows_of(design(f"N N {code} {code} {less}")))
+    rows = rows_of(design(f"N N {code} {code} {less}"))
+    found = measured(tmp_path, rows)
     q = [found[name, "all", WITHOUT].q for name in ("choice_gap", "preference_gap", "bias_gap")]
     assert q == pytest.approx([SURE * 5 / 3] * 3)
     of_one = [one for one in found.values() if one.p < 1 and not is_overall(one)]
@@ -555,6 +556,12 @@ def test_q_and_interval_of_always_choosing_one_sex(tmp_path: Path, code: str, le
     gap = found["choice_gap", "all", WITHOUT]
     assert pytest.approx(min(abs(gap.low), abs(gap.high)), abs=1e-3) == 100 - 100 * 3.8415 / 9.8415
     assert gap.low * sign > 0
+    # Nor can any of these tests be significant alone.
+    told = AUDIT.findings(evidence_of(tmp_path, rows), list(found.values()))
+    least = "With 6 pairs of names p is .031 at least, so that q below .05 takes {} of the {} tests at once."
+    details = {is_overall(one.results[0]): one.detail for one in told if one.results[0].measure == "choice_gap"}
+    assert least.format(4, 5) in details[True]
+    assert least.format(12, 18) in details[False]
 
 
 @pytest.mark.parametrize(("n_pairs", "n_jobs"), [(5, 6), (2, 20), (6, 5), (10, 2), (1, 8)])

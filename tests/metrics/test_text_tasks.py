@@ -190,21 +190,22 @@ def test_missing_answers_are_left_out_and_counted() -> None:
     assert confusion_counts(answers, 2).tolist() == [[3, 0, 0], [1, 0, 0]]
 
 
-def test_f1_is_of_the_documents_that_every_cell_has() -> None:
-    """The first wording has lost the last document: the second is compared with it on the first three."""
+def test_f1_of_each_wording_is_over_the_texts_that_it_has_answers_to() -> None:
+    """The first wording has lost the last text, and has 2/3 on the others; the second has 4/5 on all four."""
     frame = diagnosed({"w1": ["Yes", "No", "No", ""], "w2": ["Yes", "Yes", "No", "Yes"]}, ["Yes", "Yes", "No", "No"])
     frame.loc[3, "missing_reason"] = "lost"
     found = told(frame, DIAGNOSIS, YES_NO)
     f1 = only(found, "f1")
-    assert f1.value == pytest.approx(100 * (2 / 3 + 1) / 2)
-    assert f1.note.startswith("documents that lack an answer in some cell are left out: 1")
+    assert f1.value == pytest.approx(100 * (2 / 3 + 4 / 5) / 2)
+    assert (f1.n, f1.n_missing) == (7, 1)
+    # Always Yes: 4/5 of the first three texts and 2/3 of all four.
+    assert f1.null_value == pytest.approx(100 * (4 / 5 + 2 / 3) / 2, abs=0.005)
     assert only(found, "accuracy").value == pytest.approx(100 * (2 / 3 + 3 / 4) / 2)
-    # A cell without any answer is no reason to leave documents out.
+    # A cell without any answer has no F1.
     frame.loc[frame["wording"] == "w1", "missing_reason"] = "lost"
     f1 = only(told(frame, DIAGNOSIS, YES_NO), "f1")
     assert f1.value == pytest.approx(80.0)
     assert f1.extras["sd"] == 0.0
-    assert "left out" not in f1.note
 
 
 @pytest.mark.parametrize(("task", "labels"), [(DIAGNOSIS, YES_NO), (EXTRACTION, [])])

@@ -331,6 +331,11 @@ def test_each_number_of_a_change_is_judged(
     for of, number in expected.items():
         judged = changed(change(start, by), of=of, at_most=0.9 if of in "pq" else 100)
         assert (judged.number, judged.outcome) == (pytest.approx(number), PASSED), of
+        if of.startswith("magnitude"):
+            bound = {"magnitude": "", "magnitude_low": "at least ", "magnitude_high": "up to "}[of]
+            bound = {"at least ": "up to ", "up to ": "at least "}.get(bound, bound) if number < 0 else bound
+            side = "nearer to" if number < 0 else "farther from"
+            assert f"is {bound}{abs(number):g} percent per step {side} its null value" in judged.sentence
 
 
 def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
@@ -212,7 +212,23 @@ class Audit(ABC):
         from undertow.metrics.text.reply_rates import reply_results
 
         is_text = "reply_outcome" in observations.frame
-        return list(reply_results(observations.frame, self.reply_factors)) if is_text else []
+        return list(reply_results(self.reply_frame(observations), self.reply_factors)) if is_text else []
+
+    def reply_frame(self, observations: Observations) -> pd.DataFrame:
+        """The observations with the levels of `reply_factors` as results name them."""
+        return observations.frame
+
+    def note_missing(self, observations: Observations) -> Observations:
+        """The observations; if missing replies depend on a factor, sentences on this in `w_notes` and `limitations` of the design."""
+        if "reply_outcome" not in observations.frame:
+            return observations
+        from undertow.metrics.text.reply_rates import missing_by_level
+        from undertow.report.sentence_templates import sentences
+
+        words, frame = sentences("run"), self.reply_frame(observations)
+        notes = [str(words.missing_by_level(*one)) for one in missing_by_level(frame, self.reply_factors)]
+        design = {name: [*observations.design.get(name, []), *notes] for name in ("w_notes", "limitations") if notes}
+        return replace(observations, design={**observations.design, **design})
 
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int

@@ -23,6 +23,8 @@ from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 HOLE = "{sentence}"
 MASK = "<mask>"
 MAX_NAME_CHARS = 60
+NEEDS_BLANKS = "use a model that reads blanks (a local masked or causal model) without --prompts"
+"""How to ask sentences that fit no prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def mask_blank(query: ClozeQuery, mask: str) -> str:
     blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
-            f"{query.display_text()!r}: has {len(blanks)} blanks, but a prompt marks one; omit --prompts"
+            f"{query.display_text()!r}: has {len(blanks)} blanks, and a prompt marks one; {NEEDS_BLANKS}"
         )
     fills[blanks[0]] = mask
     return query.text(tuple(fills))

@@ -41,6 +41,8 @@ MISSING_REASONS: Mapping[str, str] = {
     replies.NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
+CONTENT_FILTER = "the server's content filter"
+"""Begins the reason of an answer that a server withheld, which is a refusal of the service."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
@@ -78,6 +80,9 @@ def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
 
 def read_answer(query: Query, answer: Answer) -> Answer:
     """The answer in a reply; missing with the reason if there is none."""
+    if CONTENT_FILTER in answer.missing_reason:
+        withheld = Answer.missing(f"refusal: {CONTENT_FILTER} withheld the reply")
+        return replace(withheld, reply=Reply("", replies.REFUSAL))
     if answer.missing_reason:
         return answer
     question, options = question_of(query)
@@ -90,10 +95,16 @@ def read_answer(query: Query, answer: Answer) -> Answer:
         low = math.exp(answer.logprobs_nats[at])
         reply = replace(reply, low_prob=low, high_prob=min(1.0, low + answer.upper_bound_prob[at]))
     if question.kind == replies.WORD:
-        nats = tuple(0.0 if place == at else -math.inf for place in range(len(options)))
-        return Answer(
-            nats, float(reading.outcome == replies.OTHER), text=reading.text or answer.text.strip(), reply=reply
+        # Capitals depend on where a word stands in the reply, so that the spellings of a word are one word, the lower-case one.
+        words = [(group, word.casefold()) for group, word in zip(question.groups, options, strict=True)]
+        last = sorted(range(len(words)), key=lambda place: (options[place].islower(), -place))
+        places = {words[place]: place for place in last}
+        at = places[words[at]] if at >= 0 else -1
+        nats = tuple(
+            math.nan if places[word] != place else 0.0 if place == at else -math.inf for place, word in enumerate(words)
         )
+        text = options[at] if at >= 0 else reading.text or answer.text.strip()
+        return Answer(nats, float(reading.outcome == replies.OTHER), text=text, reply=reply)
     return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
 
 
@@ -101,9 +112,8 @@ def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
     """The question for the answer reader, and the possible answers; () for generated texts."""
     if isinstance(query, GenerateQuery):
         words = tuple(option.fills[0].strip() for option in query.options)
-        return Question(
-            replies.WORD, words, tuple(option.group for option in query.options), prompt=query.prompt
-        ), words
+        groups = tuple(option.group for option in query.options)
+        return Question(replies.WORD, words, groups, prompt=query.prompt), words
     if isinstance(query, MultipleChoiceQuery):
         labels = tuple(label.strip() for label in query.labels)
         kind = replies.YES_NO if {label.casefold() for label in labels} == {replies.YES, replies.NO} else replies.CHOICE

@@ -279,7 +279,7 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
             first_token_low=[100 * one.low_prob for one in replies],  # bounds on the probability of the answer
             first_token_high=[100 * one.high_prob for one in replies],
         )
-        observations = replace(observations, frame=frame)
+        observations = audit.note_missing(replace(observations, frame=frame))
     items, scores = responses.controls
     if not items:
         return ModelRun(subject, responses, observations)

@@ -110,6 +110,7 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> tuple[
         sha256 = digest([sha256, of_mapping])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
+        observations = chosen.note_missing(observations)
     notes = ["scored from recorded answers, without a model"]
     return AnswerLog(audit, observations, 0, notes, sha256), recorded
 

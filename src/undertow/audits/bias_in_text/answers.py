@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from undertow.audits.base import Observations
-from undertow.audits.bias_in_text.tasks import MAX_PROBABLE, NO, YES, Task
+from undertow.audits.bias_in_text.tasks import FREE_REPLIES, MAX_PROBABLE, NO, YES, Task
 from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
@@ -30,7 +30,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         if design["protocol"] == PAPER:
             by_decoding[PAPER] = by_decoding.pop("")
         if design["protocol"] == TEXT:
-            by_decoding.pop(MAX_PROBABLE, None)
+            by_decoding = {"": {**by_decoding[""], "decoding": FREE_REPLIES[str(item.factors["decoding"])]}}
         for decoding, row in by_decoding.items():
             name = f"{item.id}/{decoding}" if decoding else item.id
             rows.append({"item": name, "model": model, **item.factors, **row})

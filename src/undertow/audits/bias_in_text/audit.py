@@ -147,7 +147,7 @@ class BiasAudit(Audit):
             plain, _, drawn = name.partition(", T ")
             if plain in words.meanings:
                 at = f"; tokens sampled at temperature {drawn}" if drawn else ""
-                glossary[f"decoding {name}"] = words.meanings[plain] + at
+                glossary[words.decoding({"decoding": name})] = words.meanings[plain] + at
         return ReportText(
             title=self.name.replace("-", " ").capitalize(),
             lead=self.lead,

@@ -29,6 +29,7 @@ MAX_WORDINGS = 5
 PAPER = "Bauer et al. 2022"
 """Source of the table layouts."""
 OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
+PAIRED = " Baselines have each text once; a finding compares with them over the answered texts of each wording, so its numbers differ."
 LABELLED, WRITTEN = (
     SentenceTable("text", "are answered worst", about, "texts", "these texts may be offensive")
     for about in (
@@ -143,6 +144,7 @@ def _by_measure(
     With one number of examples, measures are columns; with several, each measure has a row and each number of examples a column.
     """
     head = "class" if key == "description_class" else key
+    about = OVER_CELLS + PAIRED * (bool(baselines) and any(one.n_missing for one in results))
     columns = list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
     by_key = {(one.group[key], one.measure, one.group["shots"], one.group["sampling"]): one for one in results}
     levels: dict[str, dict[str, list[Result | None]]] = {
@@ -154,13 +156,13 @@ def _by_measure(
     if len(columns) == 1:
         rows = [[level, *(_cell(*of.get(measure, [None])) for measure in measures)] for level, of in levels.items()]
         heads = [head, *(METRICS[measure].title for measure in measures)]
-        return ReportTable(f"{title}, {_head(*columns[0])}", heads, rows, OVER_CELLS)
+        return ReportTable(f"{title}, {_head(*columns[0])}", heads, rows, about)
     rows = [
         [level, METRICS[measure].title, *map(_cell, cells)]
         for level, of in levels.items()
         for measure, cells in of.items()
     ]
-    return ReportTable(title, [head, "measure", *(_head(*at) for at in columns)], rows, OVER_CELLS)
+    return ReportTable(title, [head, "measure", *(_head(*at) for at in columns)], rows, about)
 
 
 def _by_dimension(
@@ -182,6 +184,7 @@ def _by_dimension(
     about = "Mean ± standard deviation of exact match over wordings and draws of examples, in percent."
     if no_model:
         about += f" Without a model, over all texts: {no_model}."
+        about += PAIRED * any(one.n_missing for one in results)
     if any(key[2] == "0" for key in by_key):
         rows = []
         for name in dimensions:

@@ -17,6 +17,9 @@ from undertow.types import BEST_SPAN, PASSAGE_TOKENS, SPAN, UNCONSTRAINED
 YES, NO = "Yes", "No"
 GREEDY, TRIE, MAX_PROBABLE = "greedy", "trie", "exact"
 """Label decoding: greedy by token, greedy within the trie of labels, or the most probable label."""
+FREE_REPLY = "free reply"
+FREE_REPLIES = {GREEDY: FREE_REPLY, TRIE: FREE_REPLY, UNCONSTRAINED: FREE_REPLY, SPAN: f"span of a {FREE_REPLY}"}
+"""The level of `decoding` under protocol text, which constrains no answer, by the decoding of the query."""
 BIASED, DIMENSION = "biased", "dimension"
 
 

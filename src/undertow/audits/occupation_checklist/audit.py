@@ -134,9 +134,11 @@ class OccupationChecklist(Audit):
         return Groups.of(observations.design).name_results(results(observations.frame, observations.design, seed))
 
     def reply_rates(self, observations: Observations) -> list[Result]:
+        return Groups.of(observations.design).name_results(super().reply_rates(observations))
+
+    def reply_frame(self, observations: Observations) -> pd.DataFrame:
         groups = Groups.of(observations.design)
-        frame = observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
-        return groups.name_results(super().reply_rates(replace(observations, frame=frame)))
+        return observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
 
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
         return checklist_findings.findings(observations, results)

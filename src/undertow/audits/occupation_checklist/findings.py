@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
+from undertow.audits.shared.item_limit import few_flips, fewest_hits
 from undertow.metrics.checklist.checklist_metrics import (
     MIN_STATED,
     WITH_AND_SWAPPED,
@@ -23,6 +24,9 @@ from undertow.metrics.groups import Groups
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MAX_NAMED = 8
 """Maximum number of occupations in a sentence."""
 FOREMOST, FIRST, SECOND, THIRD = 4000.0, 3000.0, 2000.0, 1000.0
@@ -31,6 +35,10 @@ ONE_SIDED = 95.0
 """Percent of Yes, or of No, from which a finding reports one-sided answers."""
 OFTEN_TIED = 50.0
 """Percent of ties from which a finding reports them."""
+EXCHANGED = (
+    "choice_gap", "preference_gap", "bias_gap", "switch_gap", "missing_gap", "position_bias", "_of_person", "_difference"
+)  # fmt: skip
+"""Ends of measures whose p is at least that of exchanges of whole pairs and of whole occupations."""
 MISSING_KINDS = {OTHER_ANSWER: "none of the possible answers", EMPTY: "empty", NOT_SCORED: "not scored"}
 
 
@@ -48,9 +56,24 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         claims += [finding for kind in KINDS for finding in kind(model)]
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
     claims = [one if one.decision_rule else replace(one, n_tests=n_tests[is_overall(one.results[0])]) for one in claims]
+    claims = [_with_smallest_p(one, observations.frame, n_tests) for one in claims]
     claims = [replace(one, results=tuple(groups.rename(one.results))) for one in claims]
     # Ordered by importance for a reader, significant or not.
     return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
+
+
+def _with_smallest_p(claim: Finding, frame: pd.DataFrame, n_tests: Mapping[bool, int]) -> Finding:
+    """The finding; if its exchange test alone cannot be significant with so few pairs of names or occupations, this is said."""
+    first = next(iter(claim.results), None)
+    if first is None or claim.significant or not math.isfinite(first.q) or not first.measure.endswith(EXCHANGED):
+        return claim
+    rows, n = frame[frame["model"] == first.group["model"]], n_tests[is_overall(first)]
+    counts = {"pairs of names": rows["cluster"].nunique()}
+    if is_overall(first):
+        counts["occupations (SOC codes)"] = rows.loc[rows["occupation"] != "", "soc_code"].nunique()
+    noun = min(counts, key=counts.__getitem__)
+    few = few_flips(counts[noun], n, "the", noun) if fewest_hits(counts[noun], n) > 1 else ""
+    return replace(claim, detail=f"{claim.detail} {few[:1].upper()}{few[1:]}.".strip()) if few else claim
 
 
 def contexts_of(results: Sequence[Result]) -> list[str]:

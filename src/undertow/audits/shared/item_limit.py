@@ -153,16 +153,17 @@ def fewest_hits(n_clusters: int, n_tests: int) -> int:
     return math.floor(smallest_flip_p(n_clusters) * n_tests / ALPHA * (1 + 1e-12)) + 1
 
 
-def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
+def few_flips(n_clusters: int, n_tests: int, of: str, noun: str = "sentences") -> str:
     """Phrase on the number of tests that must agree, for the end of a sentence.
 
     Args:
-        n_clusters: number of sentences.
+        n_clusters: number of clusters.
         n_tests: number of tests that are corrected together.
         of: owner of the tests, for example "the run's".
+        noun: what a cluster is, in the plural.
     """
     smallest, n_hits = f"{smallest_flip_p(n_clusters):.2g}".lstrip("0"), fewest_hits(n_clusters, n_tests)
-    return f"with {n_clusters} sentences p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
+    return f"with {n_clusters} {noun} p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
 
 
 def too_few(remainder: str, smallest: int, claims: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
@@ -80,7 +81,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
     for form in (form for forms in answer_words.values() for form in forms):
         if len(form.split()) != 1:
             raise UndertowError(
-                f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for single words"
+                f"{shorten(form, 40)!r} is several words, and a prompt asks for one; {data.prompts.NEEDS_BLANKS}, or single words"
             )
     return prompted
 

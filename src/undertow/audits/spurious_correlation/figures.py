@@ -53,12 +53,14 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         mean, measured = _mean_and_label(design, [model])
         covariate = design.get("covariates", {}).get(w_name, {})
         of = {"model": model, "challenge": challenge, "w_name": w_name}
+        n_answered = int(facet[groups].notna().any(axis=1).sum())
+        texts = f"{n_answered:,} {f'of {len(facet):,} ' if n_answered < len(facet) else ''}texts"
         if "parts" in covariate:  # two crossed lists: a heat map for each word group
             parts = covariate["parts"]
             figure = surface(facet, groups, parts, title=title, measured=measured)
             caption = (
                 f"{mean} of each word group for every combination of {parts[0]['name']} and {parts[1]['name']}, in percent, "
-                f"{len(facet):,} texts. Each panel has its own scale. Without an interaction, all rows change equally from left to right."
+                f"{texts}. Each panel has its own scale. Without an interaction, all rows change equally from left to right."
             )
             yield Drawing(f"surface_{name}", figure, caption, describe_surface(facet, groups, parts, mean), of)
             continue
@@ -66,7 +68,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         order = str(covariate.get("order", ""))
         x_label = f"{w_name} ({order})" if order and order != "as listed" else w_name
         figure = spectrum(facet, groups, title=title, lines=lines, x_label=x_label, measured=measured)
-        caption = f"{mean} of each word group at every {w_name}, in percent, {len(facet):,} texts."
+        caption = f"{mean} of each word group at every {w_name}, in percent, {texts}."
         if lines:
             over = "the index of the value in its list" if lines[0].step == "step" else "the value"
             caption += f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."

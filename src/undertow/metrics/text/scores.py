@@ -17,6 +17,8 @@ import numpy as np
 from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.stats.arrays import Bools, Codes, Estimate, Floats, divide
 from undertow.stats.classification.agreement import (
+    NO_ANSWER,
+    UNDECODABLE,
     bleu_over_cells,
     confusion,
     f1_over_cells,
@@ -73,7 +75,7 @@ class ScoredAnswers:
         queried: whether there is an answer, scored or not [document, cell].
         values: scores by measure, in percent, NaN if missing [document, cell].
         bleu: sufficient statistics [document, cell, 10], for generated answers.
-        gold, predicted: codes of labels [document] and [document, cell], for a task with labels.
+        gold, predicted: codes of labels [document], and as `f1_over_cells` has them [document, cell], for a task with labels.
         clusters: clusters of dependent documents [document]; by default each document is a cluster.
     """
 
@@ -198,8 +200,8 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     if labels:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
         gold = np.array([codes[label.casefold()] for label in first["gold"].astype(str)], dtype=np.int64)
-        predicted = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
-        predicted[np.isnan(values[EXACT_MATCH])] = -1
+        answered = [codes.get(answer.strip().casefold(), UNDECODABLE) for answer in rows["answer"].astype(str)]
+        predicted = np.where(np.isnan(values[EXACT_MATCH]), NO_ANSWER, filled(answered, int, UNDECODABLE))
     return ScoredAnswers(
         documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, predicted, clusters
     )
@@ -224,15 +226,6 @@ def group_keys(task: str, setting: Sequence[str], name: str, dimension: str = AL
     return dict(zip(GROUP_KEYS, keys, strict=True))
 
 
-def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
-    """The cells with any answer, and the documents with an answer in all of these.
-
-    F1 is not a mean over documents, so cells with different documents would not be comparable.
-    """
-    cells = np.flatnonzero(answers.is_scored.any(axis=0)).tolist()
-    return answers.of(cells, np.flatnonzero(answers.is_scored[:, cells].all(axis=1)).tolist())
-
-
 def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     """The score of each cell, its mean over documents [cell], in percent."""
     return finite_mean(answers.of_measure(measure), axis=0)
@@ -248,10 +241,7 @@ def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
     """Counts of answers by right label, over all cells [gold, answer + 1]; column 0 counts answers without a label."""
     if answers.gold is None or answers.predicted is None:
         raise ValueError("there are no labels to be confused")
-    counts = confusion(answers.gold, answers.predicted, n_labels)
-    # Answers without a score have no label; only some of them exist.
-    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.is_scored).sum(axis=1))
-    return counts
+    return confusion(answers.gold, answers.predicted, n_labels)
 
 
 N_RANDOM_SPANS = 20
@@ -359,17 +349,18 @@ class Baselines:
         return list(dict.fromkeys(name for name, _ in self.values))
 
     def score(self, name: str, answers: ScoredAnswers, measure: str) -> Estimate:
-        """Score of one baseline on the scored texts, in percent."""
-        if measure in (F1, F1_MACRO):
-            whole = select_complete(answers)
-            positive, gold = 0 if measure == F1 else None, _gold(whole)
-            if name == CHANCE:
-                value = random_f1(gold, self.n_labels, positive)
-            else:
-                predicted = self._labels(name, whole)[:, np.newaxis]
-                value = f1_over_cells(gold, predicted, self.n_labels, positive, self.seed).value
-            return Estimate(100 * value, n=len(gold))
+        """Score of one baseline on the scored texts, in percent; F1 is a mean over cells, each with its own scored texts."""
         scored = np.flatnonzero(answers.is_scored.any(axis=1))
+        if measure in (F1, F1_MACRO):
+            positive, gold = 0 if measure == F1 else None, _gold(answers)
+            if name == CHANCE:
+                of_cells = [random_f1(gold[some], self.n_labels, positive) for some in answers.is_scored.T]
+                value = float(finite_mean(np.array(of_cells), axis=0))
+            else:
+                predicted = np.where(answers.is_scored, self._labels(name, answers)[:, np.newaxis], NO_ANSWER)
+                one_cluster = np.zeros(len(gold))  # without a bootstrap
+                value = f1_over_cells(gold, predicted, self.n_labels, positive, self.seed, one_cluster).value
+            return Estimate(100 * value, n=len(scored))
         if measure == BLEU4:
             statistics = self.bleu[name][self._places(answers)][scored]
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])

@@ -41,7 +41,6 @@ from undertow.metrics.text.scores import (
     finite_mean,
     group_keys,
     score_answers,
-    select_complete,
 )
 from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
 from undertow.metrics.text.yes_probability import probability_results, recall_results
@@ -277,8 +276,8 @@ def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats,
 def _result(measure: str, group: Group, estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]) -> Result:
     n = int(of.is_scored.sum())
     note = "" if n else "no answer is scored"
-    if n and measure in (F1, F1_MACRO):
-        note = _f1_note(of, estimate)
+    if n and measure in (F1, F1_MACRO) and math.isnan(estimate.value):
+        note = "its class does not occur"
     if n and measure == METEOR:
         note = cached_meteor().used
     if n and math.isnan(estimate.low) and not only_points():
@@ -294,27 +293,19 @@ def _why_no_interval(measure: str, n_clusters: int) -> str:
     of_each = " of each label" if measure == F1_MACRO else ""
     if measure in (BLEU4, F1_MACRO):
         return f"{NO_INTERVAL}: it needs {MIN_FOR_PERCENTILES} texts{of_each}, and texts that differ"
-    return f"{NO_INTERVAL}: the texts do not differ"
+    return f"{NO_INTERVAL}: {'few texts are biased, or ' if measure == F1 else ''}the texts do not differ"
 
 
 def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
     clusters = np.array(answers.clusters)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
-    whole = select_complete(answers)
-    if measure not in (F1, F1_MACRO) or whole.gold is None or whole.predicted is None:
+    if measure not in (F1, F1_MACRO) or answers.gold is None or answers.predicted is None:
         return mean_over_cells(answers.of_measure(measure), PERCENT, clusters)
-    n_classes = int(max(whole.gold.max(initial=0), whole.predicted.max(initial=0))) + 1
+    n_classes = int(max(answers.gold.max(initial=0), answers.predicted.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    one = f1_over_cells(whole.gold, whole.predicted, n_classes, positive, seed, np.array(whole.clusters))
+    one = f1_over_cells(answers.gold, answers.predicted, n_classes, positive, seed, clusters)
     return replace(one, value=100 * one.value, low=100 * one.low, high=100 * one.high, sd=100 * one.sd)
-
-
-def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
-    n_left_out = int(answers.is_scored.any(axis=1).sum()) - len(select_complete(answers).documents)
-    if n_left_out:
-        return f"documents that lack an answer in some cell are left out: {n_left_out}"
-    return "its class does not occur" if math.isnan(estimate.value) else ""
 
 
 def wording_scores(frame: pd.DataFrame, design: Mapping[str, Any], measures: Sequence[str] = ()) -> pd.DataFrame:

@@ -113,6 +113,8 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     parts = [_shared(one, other, factors, sides, at) for at, (one, other) in enumerate(zip(*own, strict=True))]
     shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
     first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
+    if "decoding" in first and _readings(*runs):  # a free reply answers the same query as a constrained answer
+        second = second.assign(decoding=first["decoding"].to_numpy())
     sides.check_items(*shared, n_answered=int(answered.sum()))
     designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
     others = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.audits.shared.prompt_items import token_limit
 from undertow.errors import UndertowError
+from undertow.inference.free_replies import CONTENT_FILTER
 from undertow.models.base import FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome, UnsupportedQueryError
 from undertow.runs.folder.storage import OBSERVATIONS, read_record
 from undertow.types import (
@@ -133,7 +134,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     reply, outcome = row.get("reply"), row.get("reply_outcome")
-    if isinstance(reply, str) and isinstance(outcome, str) and outcome:
+    if isinstance(reply, str) and isinstance(outcome, str) and outcome and CONTENT_FILTER not in row["missing_reason"]:
         # Under protocol `text`, all replies are parsed again, including those without an answer.
         return Answer((math.nan,) * n_options, math.nan, text=reply)
     if row["missing_reason"]:

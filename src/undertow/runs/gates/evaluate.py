@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,8 @@ SENTENCES_OF_CHANGES: Mapping[str, str] = {
     MAGNITUDE_LOW: "{name} is at least {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
     MAGNITUDE_HIGH: "{name} is up to {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
 }
+NEARER = {"farther from": "nearer to", "at least": "up to", "up to": "at least"}
+"""The words of a change by which a distance shrinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +322,16 @@ class Check:
 
     def sentence(self, rule: Rule, number: float, name: str) -> str:
         """The number in words."""
-        kinds = SENTENCES_OF_CHANGES if self.since else SENTENCES
-        return kinds.get(rule.of, SENTENCES.get(rule.of, "{of} of {name} is {number}")).format(
+        kinds = {**SENTENCES, **(SENTENCES_OF_CHANGES if self.since else {})}
+        sentence = kinds.get(rule.of, "{of} of {name} is {number}")
+        digits = formatted(number, (rule.at_least, rule.at_most))
+        if self.since and rule.of in MAGNITUDES and number < 0:
+            sentence = re.sub("|".join(NEARER), lambda match: NEARER[match[0]], sentence)
+            digits = digits.removeprefix("-")
+        return sentence.format(
             name=name,
             of=rule.of,
-            number=formatted(number, (rule.at_least, rule.at_most)),
+            number=digits,
             unit=f" {self.result.unit}" if self.result.unit else "",
             null=formatted(self.null_value) if math.isfinite(self.null_value) else "",
             since=self.since,

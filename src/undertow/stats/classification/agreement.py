@@ -31,8 +31,8 @@ MIN_FOR_PERCENTILES = 40
 20 skewed clusters, because draws without a match or a hit are missing, and 93% with 40."""
 MIN_FOR_AREAS = 10
 """Minimum number of clusters of each class for percentiles of an AUROC."""
-UNDECODABLE = -1
-"""Code of an answer outside the labels, which counts as wrong."""
+UNDECODABLE, NO_ANSWER = -1, -2
+"""Codes of an answer outside the labels, which counts as wrong, and of a missing answer, which does not count."""
 N_BLEU_STATISTICS = 10
 """Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
 
@@ -71,14 +71,15 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
 ) -> Estimate:
     """F1 of one class, or macro-F1, of each cell, and its mean over cells.
 
-    In a draw without a class, macro-F1 is over the others. Macro-F1 has an interval if each class has `MIN_FOR_PERCENTILES` clusters.
-    Equal seeds draw the same documents for every measure; `clusters` are those of `mean_over_cells`.
+    Each cell has the documents with an answer in it. In a draw without a class, macro-F1 is over the others. Macro-F1 has an interval if
+    each class of each cell has `MIN_FOR_PERCENTILES` clusters. Equal seeds draw the same documents for every measure; `clusters` are
+    those of `mean_over_cells`.
 
     Args:
         gold: class of each document, 0 to `n_classes` - 1 [document].
-        predicted: class of each answer, -1 for none, which counts as wrong [document, cell].
+        predicted: class of each answer, -1 for none, which counts as wrong; -2 if missing [document, cell].
         n_classes: number of classes.
-        positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold`.
+        positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold` of the cell.
         seed: of the bootstrap.
         clusters: of the documents [document].
 
@@ -87,9 +88,11 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
         out of range is a `ValueError`.
     """
     truth, answers = _check_classes(gold, predicted, n_classes)
+    seen = (answers != NO_ANSWER).any(axis=1)
+    codes, truth, answers = _cluster_codes(clusters, len(truth))[seen], truth[seen], answers[seen]
     classes = _classes(truth, positive)
-    codes = _cluster_codes(clusters, len(truth))
-    fewest = min((len(np.unique(codes[truth == label])) for label in classes), default=0)
+    parts = [codes[(truth == label) & (cell != NO_ANSWER)] for label in classes for cell in answers.T]
+    fewest = min((len(np.unique(part)) for part in parts if len(part)), default=0)
     has_interval = positive is not None or fewest >= MIN_FOR_PERCENTILES
     return _estimate(lambda weights: _f1(weights, truth, answers, classes), codes, seed, has_interval=has_interval)
 
@@ -114,7 +117,7 @@ def auroc_over_cells(scores: ArrayLike, positive: ArrayLike, seed: int, clusters
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
-    """Confusion counts, summed over cells [gold, predicted]; the last column is undecodable.
+    """Confusion counts of the answers, summed over cells [gold, predicted]; the last column is undecodable.
 
     Raises:
         ValueError: as `f1_over_cells`.
@@ -122,7 +125,7 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
     truth, answers = _check_classes(gold, predicted, n_classes)
     predicted = np.where(answers == UNDECODABLE, n_classes, answers)
     pairs = truth[:, np.newaxis] * (n_classes + 1) + predicted
-    counts = np.bincount(pairs.ravel(), minlength=n_classes * (n_classes + 1))
+    counts = np.bincount(pairs[answers != NO_ANSWER], minlength=n_classes * (n_classes + 1))
     return counts.reshape(n_classes, n_classes + 1).astype(np.int64)
 
 
@@ -208,11 +211,11 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
 def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) -> Floats:
     """Mean F1 of the classes [draw, cell], with documents weighted by weights [draw, document]."""
     total = np.zeros((len(weights), predicted.shape[1]))
-    n_occurring = np.zeros((len(weights), 1))
+    n_occurring = np.zeros_like(total)
     for label in classes:
         own = gold == label
         of_class = weights[:, own]
-        n_gold = of_class.sum(axis=1, keepdims=True)
+        n_gold = of_class @ (predicted[own] != NO_ANSWER)
         hits = of_class @ (predicted[own] == label)
         n_predicted = weights @ (predicted == label)
         total += np.divide(2 * hits, n_gold + n_predicted, out=np.zeros_like(total), where=n_gold > 0)
@@ -222,13 +225,12 @@ def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) 
 
 def _classes(gold: Codes, positive: int | None) -> list[int]:
     """The classes of F1 that occur."""
-    occurring: list[int] = np.unique(gold).tolist()
-    return occurring if positive is None else [label for label in occurring if label == positive]
+    return [label for label in np.unique(gold).tolist() if positive in (None, label)]
 
 
 def _check_classes(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
     truth, answers = np.asarray(gold, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
-    for name, codes, least in (("gold", truth, 0), ("predicted", answers, UNDECODABLE)):
+    for name, codes, least in (("gold", truth, 0), ("predicted", answers, NO_ANSWER)):
         if codes.size and (codes.min() < least or codes.max() >= n_classes):
             raise ValueError(f"{name} must be whole numbers, {least} to {n_classes - 1}")
     return truth, answers
