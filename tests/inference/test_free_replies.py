@@ -186,6 +186,8 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
     [("I'm sorry, but I can't help with that.", "refusal"), ("The passage does not say.", "unclear"), ("", "unclear")],
 )
 def test_reply_without_an_answer_is_missing_with_its_reason_and_kept(text: str, reason: str) -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Yes."}]}, {"type": "text", "text": text}]
+    assert reply_read(said(parts)) == reply_read(said(text))  # the text of several parts
     answer = reply_read(said(text))
     assert answer.missing_reason.startswith(reason)
     assert answer.reply is not None

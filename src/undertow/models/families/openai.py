@@ -182,7 +182,7 @@ class OpenAIModel:
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
         if protocol == TEXT:
-            read = "answers are read in the text of free replies, one at temperature 0 to each prompt"
+            read = "answers are read in the text of free replies, one to each prompt"
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
         key, settings = key_for(self.address), self.settings
@@ -270,7 +270,7 @@ class OpenAIModel:
             return await self._writer.query(client, query)
         top, optional = self._tops[query.chat], tuple[str, ...]()
         if protocol == TEXT:
-            top, optional = top if query.options else 0, ("logprobs", "top_logprobs")
+            top, optional = top if query.options else 0, (*http.LOGPROBS, "temperature")
             read: Any = partial(_read_reply, query)
         else:
             words = logprobs.words_of(query)
@@ -299,8 +299,8 @@ class OpenAIModel:
             if self._shows:
                 raise IncompleteResponseError("an answer without log-probabilities")
             raise UndertowError(
-                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
-                "and a model that do"
+                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; read its replies "
+                f"with --protocol {TEXT}, or choose a server and a model that do"
             )
         written = logprobs.without_end(top_logprobs, text, finish)
         one_hot = logprobs.is_one_hot(written)
@@ -365,7 +365,7 @@ class _Losses:
 def _read_reply(query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
     """A free reply, with bounds from its first token where the server shows log-probabilities."""
     choice, text, finish = logprobs.answer_in(body)
-    if not text and (refusal := logprobs.refusal_in(finish, text)):
+    if refusal := logprobs.refusal_in(finish, text):
         return refusal
     written: Sequence[logprobs.TopLogprobs] = []
     with suppress(IncompleteResponseError):
