@@ -155,7 +155,7 @@ def test_comparison_across_ways_of_reading_says_so(shared_base: Path, tmp_path: 
     assert "its probabilities or constrained answers" in told
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
+def said(text: Any, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
 
 

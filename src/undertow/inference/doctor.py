@@ -120,7 +120,7 @@ def examine(
             name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
         },
         facts=dict(getattr(model, "facts", {})),
-        capabilities=dict(handle.capabilities),
+        capabilities=dict(model.supported() if hasattr(model, "supported") else handle.capabilities),
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,

@@ -251,7 +251,7 @@ class OpenAIClient:
         timeout_s: time limit of one attempt.
         retries: attempts after the first.
         reached: whether the server ever answered.
-        on_answer: called with each response that was read.
+        on_answer: called with each response and what was read in it; returns what counts as read.
         system_prompt: the system message of every chat; "" for none.
     """
 
@@ -262,7 +262,7 @@ class OpenAIClient:
     retries: int
     budget: Budget
     reached: bool = False
-    on_answer: Callable[[Mapping[str, Any]], None] = lambda body: None
+    on_answer: Callable[[Mapping[str, Any], Any], Any] = lambda body, answer: answer
     system_prompt: str = ""
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _sdk: AsyncOpenAI = field(init=False)
@@ -371,8 +371,7 @@ class OpenAIClient:
             try:
                 if not isinstance(outcome, Mapping):
                     raise IncompleteResponseError("a response that is not JSON, or is truncated")
-                answer = read(outcome)
-                self.on_answer(outcome)
+                answer: Read = self.on_answer(outcome, read(outcome))
                 return answer
             except IncompleteResponseError as half:
                 if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._add_v1(before):
