@@ -469,9 +469,9 @@ class OpenAIClient:
             elif response.status_code == RATE_LIMITED and not self.budget.is_rate_limited:
                 self.budget.is_rate_limited = True
                 wait = self.quotable(response.headers.get("retry-after"))
-                asks = f" and asks to wait {wait}{' s' if wait.isdecimal() else ''}" if wait else ""
+                delay = f" and asks to wait {wait}{' s' if wait.isdecimal() else ''}" if wait else ""
                 notify(
-                    f"{self.address.host}: limits the rate of requests{asks}; lower --concurrency if this takes long"
+                    f"{self.address.host}: limits the rate of requests{delay}; lower --concurrency if this takes long"
                 )
         return response
 
@@ -587,9 +587,9 @@ class OpenAIClient:
 
     # What a server says.
 
-    def _reason(self, said: str) -> str:
+    def _reason(self, text: str) -> str:
         """The server's message, if it is safe to show, and a hint if there is one."""
-        message = self.quotable(said)
+        message = self.quotable(text)
         hint = "; try --top-logprobs 5, or read replies with --protocol text" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
@@ -638,8 +638,8 @@ def _error_in(reply: Any) -> Mapping[str, Any]:
     reply = reply[0] if isinstance(reply, list) and reply else reply
     error = reply.get("error", reply) if isinstance(reply, Mapping) else {}
     body: Mapping[str, Any] = error if isinstance(error, Mapping) else {"message": error}
-    said = body.get("message", body)
-    details = said.get("detail") if isinstance(said, Mapping) else None
+    holder = body.get("message", body)
+    details = holder.get("detail") if isinstance(holder, Mapping) else None
     if isinstance(details, list) and all(isinstance(one, Mapping) for one in details):
         places = [(one.get("loc") or [""], one.get("msg")) for one in details]
         return {
