@@ -297,7 +297,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
             "report": str(run.report),
             "counts": counts,
             "findings": findings,
-            **{name: manifest[name] for name in ("sanity_check", "precision") if name in manifest},
+            **{name: manifest[name] for name in ("sanity_check", "warnings", "precision") if name in manifest},
             **({"graph": assumptions.as_dict()} if assumptions is not None else {}),
         }
         print_json(answer)

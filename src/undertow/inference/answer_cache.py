@@ -216,7 +216,7 @@ class AnswerCache:
         key = identity.key(protocol)
         self._reopen_if_replaced()
         named, noted, known = map(json.dumps, (identity.as_dict(), list(notes), facts or {}))
-        now_s = time.time()
+        row_marks, now_s = ",".join("?" * (COLUMNS.count(",") + 3)), time.time()
         with self._clear_errors(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, identity, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
@@ -224,7 +224,7 @@ class AnswerCache:
                 (key, named, protocol, noted, now_s, known),
             )
             self._database.executemany(
-                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, {','.join('?' * (COLUMNS.count(',') + 1))})",  # noqa: S608 - a constant
+                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES ({row_marks})",  # noqa: S608 - constants
                 # Sorted by key, so that rows of one page are written together.
                 [(key, query, *_pack(answer), now_s) for query, answer in sorted(answers.items())],
             )
@@ -333,9 +333,7 @@ def _packed(kind: str, numbers: Sequence[float]) -> bytes:
 
 def _unpack(query: str, columns: Sequence[Any]) -> Answer:
     """The answer in these columns."""
-    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, cut_at_tokens, served_as, stored_s = (
-        columns
-    )
+    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, *of_server = columns
     if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
         raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
     for column, what, size in (
@@ -357,9 +355,8 @@ def _unpack(query: str, columns: Sequence[Any]) -> Answer:
         int(n_dropped_shots),
         tuple(np.frombuffer(token_counts, dtype="<i8").tolist()),
         tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
-        cut_at_tokens=int(cut_at_tokens),
-        served_as=served_as,
-        stored_s=float(stored_s),
+        None,
+        *of_server,
     )
 
 

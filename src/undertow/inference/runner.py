@@ -52,6 +52,7 @@ KIND_WORDS = {
     WRITING: "constrained answers",
     EXTRACTION: "questions about a passage",
 }
+"""Names of the kinds of query; a family with another kind adds its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,8 @@ class RunEstimate(CostEstimate):
     @classmethod
     def of_models(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
-        n_queries, n_distinct, n_stored = (
-            sum(getattr(one, name) for one in estimates) for name in ("n_queries", "n_distinct", "n_stored")
-        )
-        return cls.from_cost(CostEstimate.total(estimates), n_queries, n_distinct, n_stored)
+        counts = zip(*((one.n_queries, one.n_distinct, one.n_stored) for one in estimates), strict=True)
+        return cls.from_cost(CostEstimate.total(estimates), *map(sum, counts))
 
 
 Engine: TypeAlias = Callable[
@@ -148,16 +147,16 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     progress: Progress,
     *,
     engine: Engine = local_engine,
-    reply_tokens: int = 0,
+    reply_tokens: int = REPLY_TOKENS,
 ) -> RunnerResult:
     """Answers to all queries, in order, stored as they arrive; those of passes at most every `STORE_EVERY_S`.
 
-    `reply_tokens` is the token limit of a reply under protocol `text`; 0 for `REPLY_TOKENS`.
+    `reply_tokens` is the token limit of a reply under protocol `text`.
     """
     check_capabilities(handle, queries, protocol)
     free, own = protocol == TEXT, queries
     if free:
-        queries, protocol = reply_queries(handle, own, reply_tokens or REPLY_TOKENS)
+        queries, protocol = reply_queries(handle, own, reply_tokens)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -272,12 +271,12 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
 
 
 def estimate(
-    handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str, reply_tokens: int = 0
+    handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str, reply_tokens: int = REPLY_TOKENS
 ) -> RunEstimate:
     """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
     check_capabilities(handle, queries, protocol)
     if protocol == TEXT:
-        queries, protocol = reply_queries(handle, queries, reply_tokens or REPLY_TOKENS)
+        queries, protocol = reply_queries(handle, queries, reply_tokens)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(handle.identity.key(protocol), list(distinct))
     counts = len(queries), len(distinct), len(stored)

@@ -106,16 +106,15 @@ class SanityCheck:
         )
         if self.missing_reason:
             caveat += f"; the others have no answer: {self.missing_reason}"
-        is_above = self.low_percent > self.chance_percent
-        verdict = "better" if self.reads else "not certainly better" if is_above else "no better"
+        seems = "not certainly" if self.low_percent > self.chance_percent else "no"
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{verdict} than chance ({self.chance_percent:.0f}%){caveat}"
+            f"{'' if self.reads else f'{seems} '}better than chance ({self.chance_percent:.0f}%){caveat}"
         )
 
 
 def decided_items(
-    handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *, chat: bool = False, reply_tokens: int = 0
+    handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *, chat: bool = False, reply_tokens: int = REPLY_TOKENS
 ) -> list[Item]:
     """The first `n` sentences, women and men in turn, as queries that this model supports; [] where there is none.
 
@@ -136,10 +135,8 @@ def decided_items(
     if BLANK in handle.capabilities and protocol != TEXT:
         return items
     if GENERATION in handle.capabilities:
-        max_tokens = (reply_tokens or REPLY_TOKENS) if protocol == TEXT else 5
-        return data.AnswerMode(data.load_prompts("B"), max_tokens=max_tokens, chat=chat).items(
-            items, data.answer_words(WORDS)
-        )
+        mode = data.AnswerMode(data.load_prompts("B"), max_tokens=reply_tokens if protocol == TEXT else 5, chat=chat)
+        return mode.items(items, data.answer_words(WORDS))
     return []
 
 

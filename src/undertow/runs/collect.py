@@ -20,7 +20,7 @@ from undertow.data.replies.answer_rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.answer_notes import answer_notes
-from undertow.inference.free_replies import TEXT_CAPABILITIES
+from undertow.inference.free_replies import REPLY_TOKENS, TEXT_CAPABILITIES
 from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
@@ -109,8 +109,8 @@ class ModelUnderTest:
 
     @property
     def reply_tokens(self) -> int:
-        """Token limit of replies under protocol `text`, where the user set it; else 0."""
-        return int(getattr(self.settings, "max_new_tokens", 0))
+        """Token limit of replies under protocol `text`."""
+        return getattr(self.settings, "max_new_tokens", 0) or REPLY_TOKENS
 
     @property
     def lists(self) -> list[str]:

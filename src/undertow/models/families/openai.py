@@ -32,7 +32,14 @@ from undertow.models.base import (
 from undertow.models.openai import client as http
 from undertow.models.openai import logprobs
 from undertow.models.openai.client import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import OTHER_SERVER, ServerDecoder, effort_tokens, greedy_params, n_tokens_of
+from undertow.models.openai.constrained import (
+    OTHER_SERVER,
+    ConstrainedQuery,
+    ServerDecoder,
+    effort_tokens,
+    greedy_params,
+    n_tokens_of,
+)
 from undertow.models.openai.gbnf import NO_GRAMMAR, SERVERS
 from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
 from undertow.types import (
@@ -44,11 +51,9 @@ from undertow.types import (
     TEXT,
     WRITING,
     Answer,
-    ConstrainedGenerateQuery,
     GeneratedQuery,
     GenerateQuery,
     ModelIdentity,
-    MultipleChoiceQuery,
     Query,
     option,
 )
@@ -180,16 +185,11 @@ class OpenAIModel:
                 submit(client.close()).result()
 
     def _prepare(self, queries: Sequence[Query]) -> None:
-        """Refuse labels and spans that the server cannot keep an answer to."""
-        limited = [query for query in queries if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)]
-        if limited:
-            self._detect()
-            self._writer.prepare(self.address.host, limited)
-
-    def _detect(self) -> None:
+        """Detect the server's grammar, and refuse labels and spans that it cannot keep an answer to."""
         if not self._writer.server:
             with self._connected() as (client, submit):
                 submit(self._writer.detect(client)).result()
+        self._writer.prepare(self.address.host, [query for query in queries if isinstance(query, ConstrainedQuery)])
 
     def supported(self) -> Mapping[str, tuple[str, ...]]:
         """The kinds of query that this server supports, each with its protocols, after it has answered prompts.
@@ -197,7 +197,7 @@ class OpenAIModel:
         Raises:
             UndertowError: the server cannot be reached or fails.
         """
-        self._detect()
+        self._prepare(())
         limited = (TEXT,) if self._writer.server == NO_GRAMMAR else (EXACT,)
         return {GENERATION: (EXACT, PAPER, TEXT) if self._shows else (TEXT,), CHOICE: limited, WRITING: limited}
 
@@ -222,8 +222,9 @@ class OpenAIModel:
             read = "answers are read in the text of free replies, one to each prompt"
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
-        self._prepare(prompts)
-        self._update_notes()
+        if any(isinstance(query, ConstrainedQuery) for query in prompts):
+            self._prepare(prompts)
+            self._update_notes()
         with self._connected() as (client, submit):
             for arrived in self._arriving(client, submit, prompts, protocol):
                 self.notes = tuple(dict.fromkeys((*self.notes, *client.notes)))
@@ -330,12 +331,8 @@ class OpenAIModel:
             )
         written = logprobs.without_end(top_logprobs, text, finish)
         one_hot = logprobs.is_one_hot(written)
-        if (
-            wanted.protocol == PAPER
-            and top_logprobs
-            and not one_hot
-            and max(len(step.top) for step in top_logprobs) < PAPER_TOP
-        ):
+        n_shown = max((len(step.top) for step in top_logprobs), default=PAPER_TOP)
+        if wanted.protocol == PAPER and not one_hot and n_shown < PAPER_TOP:
             raise UndertowError(
                 f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
                 f"--protocol {EXACT}"
@@ -386,7 +383,8 @@ class OpenAIModel:
         Raises:
             UndertowError: it does not, or cannot be reached.
         """
-        self._prepare(queries)
+        if any(isinstance(query, ConstrainedQuery) for query in queries):
+            self._prepare(queries)
         n_system = n_tokens_of(self.identity.system_prompt)
         n_tokens = sum(_n_tokens(query) + n_system for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")

@@ -469,10 +469,7 @@ class OpenAIClient:
             elif response.status_code == RATE_LIMITED and not self.budget.is_rate_limited:
                 self.budget.is_rate_limited = True
                 wait = self.quotable(response.headers.get("retry-after"))
-                delay = f" and asks to wait {wait}{' s' if wait.isdecimal() else ''}" if wait else ""
-                notify(
-                    f"{self.address.host}: limits the rate of requests{delay}; lower --concurrency if this takes long"
-                )
+                notify(f"{self.address.host}: limits the rate of requests (seconds to wait: {wait or 'not given'})")
         return response
 
     async def _read_body(self, response: Any) -> Any:
@@ -625,9 +622,9 @@ class _ErrorResponse:
     @property
     def is_too_long(self) -> bool:
         """Whether the prompt is longer than the model's context."""
-        named = self.body.get("code") == "context_length_exceeded" or self.body.get("type") == TOO_LONG_TYPE
-        words = any(words in self.message.lower() for words in TOO_LONG_WORDS)
-        return named or (self.status in INVALID and words)
+        if self.body.get("code") == "context_length_exceeded" or self.body.get("type") == TOO_LONG_TYPE:
+            return True
+        return self.status in INVALID and any(words in self.message.lower() for words in TOO_LONG_WORDS)
 
 
 def _error_in(reply: Any) -> Mapping[str, Any]:
@@ -640,12 +637,9 @@ def _error_in(reply: Any) -> Mapping[str, Any]:
     body: Mapping[str, Any] = error if isinstance(error, Mapping) else {"message": error}
     holder = body.get("message", body)
     details = holder.get("detail") if isinstance(holder, Mapping) else None
-    if isinstance(details, list) and all(isinstance(one, Mapping) for one in details):
-        places = [(one.get("loc") or [""], one.get("msg")) for one in details]
-        return {
-            **body,
-            "message": "; ".join(f"'{place[-1]}': {why}" for place, why in places if isinstance(place, list)),
-        }
+    if isinstance(details, list):
+        named = [one for one in details if isinstance(one, Mapping) and isinstance(one.get("loc"), list) and one["loc"]]
+        details = "; ".join(f"'{one['loc'][-1]}': {one.get('msg')}" for one in named)
     return {**body, "message": details} if isinstance(details, str) else body
 
 

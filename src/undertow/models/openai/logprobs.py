@@ -164,9 +164,7 @@ def answer_in(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
-    """What the model wrote, of several parts the text, with a question mark for half a character, which no file can store.
-
-    "" where it wrote nothing.
+    """What the model wrote, without thinking parts; "" for nothing. Half a character, which no file can store, is a question mark.
 
     Raises:
         IncompleteResponseError: it is no text.
