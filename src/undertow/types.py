@@ -41,6 +41,8 @@ LIKELIHOOD, PROMPT = "likelihood", "prompt"
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 NOT_SEEN = "not scored, because the tokenizer does not know them"
+STORED_EARLIER = "were stored by earlier runs"
+"""In notes that the terminal prints."""
 """Beginning of the note that lists such words."""
 
 
@@ -423,6 +425,9 @@ class Answer:
         spaced_nats: at the start of a text, log-probability of the form with a space before the word [option]; () elsewhere, and if
             the tokenizer has no such token.
         reply: the free reply behind the answer, if any.
+        cut_at_tokens: the token limit at which a generated text broke off; 0 if it ended by itself.
+        served_as: what a server calls the model that answered, with its fingerprint; "" elsewhere.
+        stored_s: when an earlier run stored it, in seconds since the epoch; 0 for an answer that was computed now.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -435,6 +440,9 @@ class Answer:
     n_tokens: tuple[int, ...] = ()
     spaced_nats: tuple[float, ...] = ()
     reply: Reply | None = None
+    cut_at_tokens: int = 0
+    served_as: str = ""
+    stored_s: float = field(default=0.0, repr=False, compare=False)
 
     @classmethod
     def missing(cls, reason: str) -> Answer:

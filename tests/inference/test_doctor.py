@@ -135,24 +135,27 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "others", "unseen", "could_flip"), [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)]
+    ("ceiling", "others", "unseen", "could_flip"), [(0.01, 0.0, 0.5, 0), (0.25, 0.0, 0.5, 20), (0.15, 0.15, 0.12, 0)]
 )
 def test_what_is_not_shown_may_turn_the_verdict(
     ceiling: float, others: float, unseen: float, could_flip: int, plant: Plant
 ) -> None:
-    """female has 0.3 and male 0.2 of what was shown; all together have no more than what was not."""
+    """The right word has 0.3 and the other 0.1 of what was shown; all together have no more than what was not."""
 
     def said(query: Any) -> Answer:
-        last = {option.group: at for at, option in enumerate(query.options)}
-        ceilings = tuple(ceiling if at == last["male"] else others for at in range(len(query.options)))
-        shown = shares(female=0.3, male=0.2)(query)
-        assert isinstance(shown, Answer)
+        shown = reads(query)
+        least = min(shown.logprobs_nats)
+        ceilings = tuple(ceiling if nats == least else others for nats in shown.logprobs_nats)
         return replace(shown, upper_bound_prob=ceilings, truncated_prob=unseen)
 
     plant({GENERATION: (EXACT,)}, said)
     found = examine(ModelRequest("planted")).reading
     assert found is not None
-    assert (found.could_flip, "could change 20" in found.verdict) == (could_flip, could_flip > 0)
+    assert (found.right, found.could_flip, found.reads) == (20, could_flip, not could_flip)
+    verdict = (
+        "which is not certainly better than chance (50%); probability that it does not show could change 20 of them"
+    )
+    assert (verdict in found.verdict) == (could_flip > 0)
 
 
 def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +177,12 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
 def test_a_server_that_only_chats_is_checked_by_its_replies(plant: Plant) -> None:
     with chatty_server(lambda prompt: "I'd say she." if "woman" in prompt or "girl" in prompt else "He.") as seen:
         request = ModelRequest("openai:people-like", settings={"base_url": seen.url})
-        found = examine(request, chat=True, protocol=TEXT).reading
+        checkup = examine(request, chat=True, protocol=TEXT)
+        found = checkup.reading
         assert found is not None
         assert (found.right, found.answered) == (12, 20)  # ten of men, two of women
+        # It gives no log-probabilities, and names no owner that has grammars.
+        assert [answer for answer in kinds(checkup).values() if answer != "no"] == ["yes, by protocol text"] * 3
         assert len(seen.to("/chat/completions")) == len(seen.bodies) >= 20
         with pytest.raises(UndertowError, match="--compare"):
             examine(request, protocol=TEXT, compare_dtypes=True)

@@ -23,6 +23,7 @@ def test_a_local_network_replies_where_no_options_are_asked_for(
     (answer,) = told(opened(family, network(builder)), [GenerateQuery("She was a child.", (), 8)])
     assert "single token" not in answer.missing_reason
     assert answer.logprobs_nats == () or answer.missing_reason
+    assert answer.cut_at_tokens == 8  # its weights are random: it does not come to an end
 
 
 def test_json_that_is_nested_too_deeply_is_no_error() -> None:

@@ -285,6 +285,7 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
         "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, upper_bound_prob=(0.0, 0.0), truncated_prob=0.0),
         "no number": Answer((-1.0, math.nan), 0.1, upper_bound_prob=(0.1, 0.0), truncated_prob=0.1),
         "missing_reason": Answer.missing("the answer is empty"),
+        "cut": Answer((-1.0, -2.0), 0.1, text=text, cut_at_tokens=256, served_as="m (fingerprint \u00e9)"),
     }
     with AnswerCache(place) as store:
         store.put(CARD, EXACT, answers, facts={"parameters": 1.5e9, "objective": "next word"})

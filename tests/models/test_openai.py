@@ -153,19 +153,36 @@ def test_concurrency_is_kept_and_answers_are_yielded_as_they_arrive() -> None:
     assert seen.most_at_once == 3
 
 
-def test_parameter_that_a_model_calls_otherwise_is_renamed() -> None:
+def fields(*names: str) -> dict[str, Any]:
+    """Refused fields as FastAPI lists them."""
+    return {"detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "not permitted"} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("refuse", "n_steps"),  # OpenAI, Mistral, FastAPI, Gemini, and xAI, which name one or all of them
+    [
+        (lambda names: error(400, f"Unsupported parameter: '{names[0]}'", param=names[0]), 3),
+        (lambda names: Reply({"object": "error", "message": fields(*names), "param": None}, 422), 1),
+        (lambda names: Reply(fields(*names), 422), 1),
+        (lambda names: Reply([{"error": {"code": 400, "message": f'Unknown name "{names[0]}"'}}], 400), 3),
+        (lambda names: Reply({"error": f"`{names[0]}` is not supported on this model"}, 400), 3),
+    ],
+)
+def test_refused_parameter_is_renamed_or_left_out(refuse: Callable[[list[str]], Reply], n_steps: int) -> None:
     def reply(asked: Asked) -> Reply:
-        for name in ("max_tokens", "seed"):
-            if name in asked.body:
-                return error(400, f"Unsupported parameter: '{name}'", param=name, code="unsupported_parameter")
-        return Reply(chat_completion([("she", SHE)]))
+        named = [name for name in ("max_tokens", "seed", "temperature") if name in asked.body]
+        return refuse(named) if named else Reply(chat_completion([("she", SHE)]))
 
     queries = [prompt(f"prompt {number}", chat=True) for number in range(12)]
     with serving(reply) as seen:
-        answers = answers_of(model_at(seen.url, retries=0), queries)
-    assert all(isinstance(answer, Answer) for answer in answers)
-    assert seen.requests[-1].body["max_completion_tokens"] == 4
-    assert len(seen.requests) <= 12 + 2 * 8  # what was under way when it was learnt, and no more
+        model = model_at(seen.url, retries=0).open()
+        answers = [answer for some in model.answer(queries, TEXT) for answer in some.values()]
+        assert [isinstance(answer, Answer) for answer in answers] == [True] * 12
+        assert seen.requests[-1].body["max_completion_tokens"] == 4
+        assert len(seen.requests) <= 12 + n_steps * 8  # what was under way when it was learnt, and no more
+        assert any("not at temperature 0" in note for note in model.notes)
+        if n_steps > 1:  # steps of an answer are those of the most probable one
+            refusal(model_at(seen.url, retries=0), queries, "temperature")
 
 
 # What is read.
@@ -419,10 +436,12 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
         (error(404, "no such model"), ["some-model", "--chat"]),
         (error(400, "Maximum value for logprobs is 5"), ["400", "logprobs is 5", "--top-logprobs 5"]),
         (error(422, "x" * 999), ["422", "x" * 200 + '"']),
+        (Reply([{"error": {"code": 400, "message": "no such field"}}], 400), ['"no such field"']),
+        (Reply({"detail": "no such field"}, 422), ['"no such field"']),
         (Reply(b"<html>", 400), ["400"]),
         (error(402, "pay\n\x1b[31mnow"), ["402", '"pay [31mnow"']),
         (error(429, "You exceeded your quota", code="insufficient_quota"), ["429"]),
-        (GOOD | {"choices": [{"text": "she", "logprobs": None, "finish_reason": "length"}]}, ["log-probabilities"]),
+        (GOOD | {"choices": [{"text": "she", "logprobs": None, "finish_reason": "length"}]}, ["--protocol text"]),
     ],
 )
 def test_refusal_is_one_sentence_after_one_request_each(reply: Any, words: list[str]) -> None:
@@ -504,7 +523,9 @@ def test_lost_prompt_has_a_reason_and_is_asked_again_next_time() -> None:
     assert seen.prompts == {f"prompt {n}": 4 if n in (1, 3, 4) else 1 for n in range(6)}
 
 
-def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     waits: list[float] = []
 
     async def no_wait(wait_s: float) -> None:
@@ -515,6 +536,7 @@ def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(monkeypatch:
     with serving(saying(busy, busy, GOOD)) as seen:
         answers_of(model_at(seen.url), [prompt()])
     assert waits == [60.0, 60.0]
+    assert capsys.readouterr().err.count("limits the rate of requests (seconds to wait: 60)") == 1
     assert "the last of 1 attempts" in str(answer_to(prompt(), closed))
     assert waits == [60.0, 60.0]
 

@@ -32,6 +32,7 @@ from helpers.served_models import (
     stored,
 )
 from undertow._folders import cache_file
+from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
 from undertow.models.base import ModelHandle, RequestFailedError, UnsupportedQueryError
@@ -612,13 +613,17 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     assert isinstance(missing_reason, UnsupportedQueryError)
 
 
-def test_estimate_counts_a_request_for_each_query_and_sends_nothing() -> None:
+def test_estimate_counts_a_request_for_each_query_and_sends_no_prompt() -> None:
     with serving(owned_by("vllm", "")) as seen, AnswerCache(cache_file()) as store:
         told = estimate(model_at(seen.url), [CHOICE, YES, DRAWN], store, EXACT)
         # Four letters of three bytes each: three tokens; four more for the answer.
         prompted = GenerateQuery("\u5973\u5b69\u5b50\u3002", (Option("x", ("a",)), Option("y", ("b",))), max_tokens=4)
         assert estimate(model_at(seen.url), [prompted], store, EXACT).n_tokens == 3 + 4
-    assert seen.requests == []
+        refused = r"supports no grammar .*--protocol text"
+        for found in (model_at(seen.url, grammar="none"), model_at("")):
+            with pytest.raises(UndertowError, match=refused):
+                estimate(found, [CHOICE], store, EXACT)
+    assert [asked.path for asked in seen.requests] == ["/v1/models"]
     prompts = math.ceil(6 / 4) + math.ceil(17 / 4) + math.ceil(20 / 4)
     assert (told.n_passes, told.passes) == (3, "requests")
     assert told.n_tokens == prompts + 19 + 5 + estimated_tokens(CATS)

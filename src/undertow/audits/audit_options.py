@@ -70,6 +70,7 @@ class BiasDiagnosisOptions(RunOptions, total=False):
     shots: Text
     draws: int
     chat: bool
+    max_new_tokens: int
 
 
 class BiasIdentificationOptions(BiasDiagnosisOptions, total=False):
@@ -111,6 +112,7 @@ class OccupationChecklistOptions(RunOptions, total=False):
     margin: float
     query_type: Text
     chat: bool
+    max_new_tokens: int
 
 
 class SentenceOptions(RunOptions, total=False):

@@ -33,7 +33,7 @@ def columns(text: str = "", empty: str = "", numbers: str = "", whole: str = "",
     return {name: column for names, column in kinds.items() for name in names.split()}
 
 
-REPLY_COLUMNS = columns(empty="reply reply_outcome", numbers="first_token_low first_token_high")
+REPLY_COLUMNS = columns(empty="reply reply_outcome", numbers="first_token_low first_token_high reply_cut_at")
 """Of every audit, where replies were read."""
 
 

@@ -22,7 +22,7 @@ import typer
 
 from undertow.errors import LOGGER, UndertowError
 from undertow.runs.folder.storage import csv_of, without_nan
-from undertow.types import NOT_SEEN, as_json
+from undertow.types import NOT_SEEN, STORED_EARLIER, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,7 +283,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     Raises:
         UndertowError: a model has no results; the message names it with the reason.
     """
-    from undertow.runs.run_report import sanity_check_caveats
+    from undertow.runs.run_report import answer_caveats
 
     manifest, assumptions = run.manifest, run.causal_assumptions
     counts = manifest.get("counts", {})
@@ -297,13 +297,13 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
             "report": str(run.report),
             "counts": counts,
             "findings": findings,
-            **{name: manifest[name] for name in ("sanity_check", "precision") if name in manifest},
+            **{name: manifest[name] for name in ("sanity_check", "warnings", "precision") if name in manifest},
             **({"graph": assumptions.as_dict()} if assumptions is not None else {}),
         }
         print_json(answer)
     else:
-        notes = [*sanity_check_caveats(manifest), *manifest["design"].get("w_notes", ())]
-        notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note]
+        notes = [*answer_caveats(manifest), *manifest["design"].get("w_notes", ())]
+        notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note or STORED_EARLIER in note]
         tables = run.tables
         n_rows = accumulate(len(table.rows) for table in tables)
         n_printed = max(1, sum(n <= MAX_TABLE_ROWS for n in n_rows))

@@ -22,7 +22,7 @@ from undertow._folders import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, notify
 from undertow.errors import UndertowError
 from undertow.types import Answer, ModelIdentity
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 SYNCHRONOUS = "FULL"
 """SQLite's mode in which a committed transaction survives a power failure."""
 LOCK_RETRY_S = 0.5
@@ -45,12 +45,13 @@ CREATE TABLE models (
 CREATE TABLE answers (
     model TEXT NOT NULL, query TEXT NOT NULL, probs BLOB NOT NULL, missing_reason TEXT NOT NULL,
     text TEXT NOT NULL DEFAULT '', bounds BLOB NOT NULL DEFAULT x'', n_dropped_shots INTEGER NOT NULL DEFAULT 0,
-    n_tokens BLOB NOT NULL DEFAULT x'', spaced BLOB NOT NULL DEFAULT x'',
+    n_tokens BLOB NOT NULL DEFAULT x'', spaced BLOB NOT NULL DEFAULT x'', cut_at_tokens INTEGER NOT NULL DEFAULT 0,
+    served_as TEXT NOT NULL DEFAULT '', stored_s REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
 STATEMENTS = tuple(filter(None, map(str.strip, SCHEMA.split(";"))))
-COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens, spaced"
+COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens, spaced, cut_at_tokens, served_as, stored_s"
 MAX_QUERIES_PER_SELECT = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -215,16 +216,17 @@ class AnswerCache:
         key = identity.key(protocol)
         self._reopen_if_replaced()
         named, noted, known = map(json.dumps, (identity.as_dict(), list(notes), facts or {}))
+        row_marks, now_s = ",".join("?" * (COLUMNS.count(",") + 3)), time.time()
         with self._clear_errors(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, identity, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
-                (key, named, protocol, noted, time.time(), known),
+                (key, named, protocol, noted, now_s, known),
             )
             self._database.executemany(
-                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES ({row_marks})",  # noqa: S608 - constants
                 # Sorted by key, so that rows of one page are written together.
-                [(key, query, *_pack(answer)) for query, answer in sorted(answers.items())],
+                [(key, query, *_pack(answer), now_s) for query, answer in sorted(answers.items())],
             )
 
     def _reopen_if_replaced(self) -> None:
@@ -308,8 +310,8 @@ class AnswerCache:
             ) from error
 
 
-def _pack(answer: Answer) -> tuple[bytes, str, str, bytes, int, bytes, bytes]:
-    """The columns of an answer. A lone surrogate in its text, as a server may send, becomes a question mark."""
+def _pack(answer: Answer) -> tuple[bytes, str, str, bytes, int, bytes, bytes, int, str]:
+    """The columns of an answer, without the time. A lone surrogate in its text, as a server may send, becomes a question mark."""
     bounds = [answer.truncated_prob, *answer.upper_bound_prob] if answer.upper_bound_prob else []
     return (
         _packed("d", [answer.other_prob, *answer.logprobs_nats]),
@@ -319,6 +321,8 @@ def _pack(answer: Answer) -> tuple[bytes, str, str, bytes, int, bytes, bytes]:
         answer.n_dropped_shots,
         _packed("q", answer.n_tokens),
         _packed("d", answer.spaced_nats),
+        answer.cut_at_tokens,
+        answer.served_as,
     )
 
 
@@ -329,7 +333,7 @@ def _packed(kind: str, numbers: Sequence[float]) -> bytes:
 
 def _unpack(query: str, columns: Sequence[Any]) -> Answer:
     """The answer in these columns."""
-    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced = columns
+    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, *of_server = columns
     if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
         raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
     for column, what, size in (
@@ -351,6 +355,8 @@ def _unpack(query: str, columns: Sequence[Any]) -> Answer:
         int(n_dropped_shots),
         tuple(np.frombuffer(token_counts, dtype="<i8").tolist()),
         tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
+        None,
+        *of_server,
     )
 
 

@@ -15,20 +15,16 @@ import numpy as np
 from undertow import models
 from undertow.errors import LOGGER, UndertowError, counted
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import RunnerResult
+from undertow.inference.runner import KIND_WORDS, RunnerResult
 from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.backend.execution import gpu_name, n_cores
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
     BLANK,
-    CHOICE,
-    CONTINUATIONS,
     EXACT,
-    EXTRACTION,
     GENERATION,
     TEXT,
-    WRITING,
     ClozeQuery,
     GenerateQuery,
     Item,
@@ -36,16 +32,6 @@ from undertow.types import (
     no_progress,
     query_kind,
 )
-
-KIND_DESCRIPTIONS = {
-    BLANK: "fill a blank among given words",
-    CONTINUATIONS: "compare how a text goes on",
-    GENERATION: "answer a prompt",
-    CHOICE: "choose one of several labels",
-    WRITING: "write an answer within limits",
-    EXTRACTION: "answer a question from a passage",
-}
-"""Descriptions of the query kinds; a family with another kind adds its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +106,7 @@ def examine(
             name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
         },
         facts=dict(getattr(model, "facts", {})),
-        capabilities=dict(handle.capabilities),
+        capabilities=dict(model.supported() if hasattr(model, "supported") else handle.capabilities),
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
@@ -189,7 +175,7 @@ def machine(device: str = "cpu") -> str:
 
 def kinds(checkup: Checkup) -> dict[str, str]:
     """Every kind of query, with the protocols that the model supports."""
-    descriptions = {kind: kind for kind in checkup.capabilities} | KIND_DESCRIPTIONS
+    descriptions = {kind: kind for kind in checkup.capabilities} | KIND_WORDS
     return {
         words: f"yes, by protocol {' or '.join(checkup.capabilities[kind])}" if kind in checkup.capabilities else "no"
         for kind, words in descriptions.items()

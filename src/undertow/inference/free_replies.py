@@ -7,12 +7,13 @@ of the rules are part of the design, and so of the run's key and its manifest.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from undertow.data.replies import answer_rules as replies
 from undertow.data.replies.answer_rules import Question
-from undertow.data.replies.reader import read
+from undertow.data.replies.reader import plain_text, read
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle
 from undertow.types import (
@@ -33,7 +34,7 @@ from undertow.types import (
 )
 
 REPLY_TOKENS = 256
-"""Maximum tokens of a reply to a question with fixed answers; for a rewritten passage, its length is added."""
+"""Default token limit of a reply to a question with fixed answers; for a rewritten passage, its length is added."""
 MISSING_REASONS: Mapping[str, str] = {
     replies.REFUSAL: "refusal: the model declines to answer",
     replies.UNCLEAR: "unclear: the answer reader finds no answer in the reply",
@@ -43,6 +44,15 @@ MISSING_REASONS: Mapping[str, str] = {
 """Why a reply has no answer, by its outcome."""
 CONTENT_FILTER = "the server's content filter"
 """Begins the reason of an answer that a server withheld, which is a refusal of the service."""
+CUT = "the reply was cut off at its token limit before an answer; raise --max-new-tokens"
+FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
+"""The end of a sentence or line."""
+DELIBERATION = re.compile(
+    r"\W*(?:(?:ok(?:ay)?|alright|so|well|now|hm+|first(?:ly)?)\W+)*(?:let(?:'s| us| me)\b|to \w+|the (?:question|task|user)\b|step \d|"
+    r"(?:i|we)(?:'ll| will|'m going to| need to| have to| must| should) (?:\w+ly )?(?!be\b|choose|pick|hire|say|answer)\w+)",
+    re.IGNORECASE,
+)
+"""The beginning of a reply that considers a question before it answers."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
@@ -58,23 +68,24 @@ def check_text(handle: ModelHandle, queries: Sequence[Query]) -> None:
         raise UndertowError(f"{name}: protocol {TEXT} uses one reply at temperature 0; remove --temperature")
 
 
-def reply_queries(handle: ModelHandle, queries: Sequence[Query]) -> tuple[list[Query], str]:
+def reply_queries(handle: ModelHandle, queries: Sequence[Query], max_tokens: int) -> tuple[list[Query], str]:
     """The prompts of the queries [query], and the protocol under which the model answers them.
 
-    A model with its own protocol `text` also gets the possible answers, to bound their probability.
+    A model with its own protocol `text` also gets the possible answers, to bound their probability. `max_tokens` is the token limit of a
+    reply to a query without one.
     """
     protocol = TEXT if TEXT in handle.capabilities[GENERATION] else EXACT
-    return [_prompt(query, bounded=protocol == TEXT) for query in queries], protocol
+    return [_prompt(query, max_tokens, bounded=protocol == TEXT) for query in queries], protocol
 
 
-def _prompt(query: Query, *, bounded: bool) -> GenerateQuery:
+def _prompt(query: Query, max_tokens: int, *, bounded: bool) -> GenerateQuery:
     if isinstance(query, GenerateQuery):
         return query if bounded else replace(query, options=())
     if isinstance(query, MultipleChoiceQuery):
         options = tuple(Option(label, (label.strip(),)) for label in query.labels) if bounded else ()
-        return GenerateQuery(query.display_text(), options, REPLY_TOKENS, query.chat)
+        return GenerateQuery(query.display_text(), options, max_tokens, query.chat)
     if isinstance(query, ConstrainedGenerateQuery):
-        return GenerateQuery(query.display_text(), (), REPLY_TOKENS + 2 * len(query.passage.split()), query.chat)
+        return GenerateQuery(query.display_text(), (), max_tokens + 2 * len(query.passage.split()), query.chat)
     raise TypeError(f"no free reply answers {type(query).__name__}")
 
 
@@ -86,8 +97,10 @@ def read_answer(query: Query, answer: Answer) -> Answer:
     if answer.missing_reason:
         return answer
     question, options = question_of(query)
-    reading = read(question, answer.text)
+    reading = read(question, _finished(question, answer.text) if answer.cut_at_tokens else answer.text)
     reply = Reply(answer.text, reading.outcome)
+    if answer.cut_at_tokens and reading.outcome in MISSING_REASONS and reading.outcome != replies.REFUSAL:
+        return replace(Answer.missing(CUT), reply=replace(reply, outcome=""))
     if reading.outcome in MISSING_REASONS:
         return replace(Answer.missing(MISSING_REASONS[reading.outcome]), reply=reply)
     at = options.index(reading.text) if reading.outcome == replies.ANSWER and options else -1
@@ -106,6 +119,14 @@ def read_answer(query: Query, answer: Answer) -> Answer:
         text = options[at] if at >= 0 else reading.text or answer.text.strip()
         return Answer(nats, float(reading.outcome == replies.OTHER), text=text, reply=reply)
     return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
+
+
+def _finished(question: Question, reply: str) -> str:
+    """The finished sentences of a reply that was cut off, if it did not begin by deliberation; of one with a text in a line, its lines."""
+    if question.passage:
+        return "" if "\n" in question.passage.strip() else reply[: reply.rfind("\n") + 1]
+    ends = [0, *(hit.end() for hit in FINISHED.finditer(reply))]
+    return "" if DELIBERATION.match(plain_text(reply)) else reply[: ends[-1]]
 
 
 def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:

@@ -10,12 +10,12 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from undertow.errors import LOGGER, UndertowError
 from undertow.inference.answer_cache import AnswerCache, UnreadableCacheError
-from undertow.inference.free_replies import check_text, read_answer, reply_queries
+from undertow.inference.free_replies import REPLY_TOKENS, check_text, read_answer, reply_queries
 from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, facts_of, remaining_cost
 from undertow.models.base import CostEstimate, ModelHandle
 from undertow.types import (
@@ -40,6 +40,8 @@ from undertow.types import (
 )
 
 T = TypeVar("T")
+KEPT = ("cut_at_tokens", "served_as", "stored_s")
+"""Facts about a reply that its answer has too."""
 STORE_EVERY_S = 1.0
 """Seconds from one transaction to the next; passes that are faster share one, because the disk would slow them."""
 KIND_WORDS = {
@@ -50,6 +52,7 @@ KIND_WORDS = {
     WRITING: "constrained answers",
     EXTRACTION: "questions about a passage",
 }
+"""Names of the kinds of query; a family with another kind adds its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,8 @@ class RunEstimate(CostEstimate):
     @classmethod
     def of_models(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
-        n_queries, n_distinct, n_stored = (
-            sum(getattr(one, name) for one in estimates) for name in ("n_queries", "n_distinct", "n_stored")
-        )
-        return cls.from_cost(CostEstimate.total(estimates), n_queries, n_distinct, n_stored)
+        counts = zip(*((one.n_queries, one.n_distinct, one.n_stored) for one in estimates), strict=True)
+        return cls.from_cost(CostEstimate.total(estimates), *map(sum, counts))
 
 
 Engine: TypeAlias = Callable[
@@ -146,12 +147,16 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     progress: Progress,
     *,
     engine: Engine = local_engine,
+    reply_tokens: int = REPLY_TOKENS,
 ) -> RunnerResult:
-    """Answers to all queries, in order, stored as they arrive; those of passes at most every `STORE_EVERY_S`."""
+    """Answers to all queries, in order, stored as they arrive; those of passes at most every `STORE_EVERY_S`.
+
+    `reply_tokens` is the token limit of a reply under protocol `text`.
+    """
     check_capabilities(handle, queries, protocol)
     free, own = protocol == TEXT, queries
     if free:
-        queries, protocol = reply_queries(handle, own)
+        queries, protocol = reply_queries(handle, own, reply_tokens)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -199,7 +204,10 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     ordered = tuple(answers.get(digest) or lost[digest] for digest in digests)
     if free:
-        ordered = tuple(map(read_answer, own, ordered))
+        ordered = tuple(
+            replace(read_answer(*pair), **{name: getattr(pair[1], name) for name in KEPT})
+            for pair in zip(own, ordered, strict=True)
+        )
     elif unseen := _unread_options(distinct, answers):
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     scored = any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
@@ -262,11 +270,13 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
             )
 
 
-def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str) -> RunEstimate:
+def estimate(
+    handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str, reply_tokens: int = REPLY_TOKENS
+) -> RunEstimate:
     """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
     check_capabilities(handle, queries, protocol)
     if protocol == TEXT:
-        queries, protocol = reply_queries(handle, queries)
+        queries, protocol = reply_queries(handle, queries, reply_tokens)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(handle.identity.key(protocol), list(distinct))
     counts = len(queries), len(distinct), len(stored)

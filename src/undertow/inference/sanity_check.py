@@ -90,8 +90,11 @@ class SanityCheck:
 
     @property
     def reads(self) -> bool:
-        """Whether the interval lies above chance."""
-        return self.low_percent > self.chance_percent
+        """Whether the interval lies above chance, also if hidden probability made answers wrong."""
+        from undertow.stats.calibration import share
+
+        n_sure = max(self.right - self.could_flip, 0)
+        return 100 * share([True] * n_sure + [False] * (self.answered - n_sure)).low > self.chance_percent
 
     @property
     def verdict(self) -> str:
@@ -103,16 +106,19 @@ class SanityCheck:
         )
         if self.missing_reason:
             caveat += f"; the others have no answer: {self.missing_reason}"
+        seems = "not certainly" if self.low_percent > self.chance_percent else "no"
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'better' if self.reads else 'no better'} than chance ({self.chance_percent:.0f}%){caveat}"
+            f"{'' if self.reads else f'{seems} '}better than chance ({self.chance_percent:.0f}%){caveat}"
         )
 
 
-def decided_items(handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *, chat: bool = False) -> list[Item]:
+def decided_items(
+    handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *, chat: bool = False, reply_tokens: int = REPLY_TOKENS
+) -> list[Item]:
     """The first `n` sentences, women and men in turn, as queries that this model supports; [] where there is none.
 
-    Each group has one word, since a word that a tokenizer lacks loses the sentence.
+    Each group has one word, since a word that a tokenizer lacks loses the sentence. `reply_tokens` is as in `run_queries`.
     """
     options = tuple(Option(group, tuple(forms)) for group, forms in WORDS.items())
     items = [
@@ -129,9 +135,8 @@ def decided_items(handle: ModelHandle, n: int = N_ALL, protocol: str = EXACT, *,
     if BLANK in handle.capabilities and protocol != TEXT:
         return items
     if GENERATION in handle.capabilities:
-        return data.AnswerMode(
-            data.load_prompts("B"), max_tokens=REPLY_TOKENS if protocol == TEXT else 5, chat=chat
-        ).items(items, data.answer_words(WORDS))
+        mode = data.AnswerMode(data.load_prompts("B"), max_tokens=reply_tokens if protocol == TEXT else 5, chat=chat)
+        return mode.items(items, data.answer_words(WORDS))
     return []
 
 

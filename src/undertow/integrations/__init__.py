@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from undertow import audits, data
 from undertow.errors import UndertowError, closest
+from undertow.inference.runner import KIND_WORDS
 from undertow.integrations.export_format import Exported, ExportRequest, Format
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.provenance import command_line
@@ -125,12 +126,12 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     given = changed(settings)
     settings = audit.adapt_settings(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
     if given.get("prompts") and not getattr(settings, "prompts", ""):
-        raise UndertowError(f"{job.audit} asks {_KINDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
+        raise UndertowError(f"{job.audit} asks {KIND_WORDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
-        raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
+        raise UndertowError(f"{job.audit} asks {KIND_WORDS[strange[0]]} here, and {chosen.REFUSAL}")
     design = {**audit.design(settings), "protocol": protocol}
     if audit.adaptive:
         note = "These are the first queries; a run adds queries that depend on their answers."
@@ -147,17 +148,6 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         items=items,
         command=command_line(["export", format_name, job.audit], {**common, **given, "out": folder}),
     )
-
-
-_KINDS = {
-    "blank": "sentences with a blank",
-    "continuations": "continuations of a text",
-    "generation": "prompts whose answer is scored step by step",
-    "choice": "prompts with labels as options",
-    "writing": "prompts with generated answers",
-    "extraction": "questions about a passage",
-}
-"""Names of kinds of query in errors."""
 
 
 def changed(settings: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from undertow.data import challenge_digest, list_text
 from undertow.data.replies.answer_rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.free_replies import TEXT_CAPABILITIES
+from undertow.inference.answer_notes import answer_notes
+from undertow.inference.free_replies import REPLY_TOKENS, TEXT_CAPABILITIES
 from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
@@ -96,9 +97,20 @@ class ModelUnderTest:
         design = {**audit.design(settings), "protocol": protocol}
         limitations = audit.limitations(settings, config.sampling)
         design |= {"answer_reader": rules().identity} if protocol == TEXT else {}
+        limit = getattr(settings, "max_new_tokens", 0)
+        if limit < 0 or (limit and protocol != TEXT and "prompts" not in design):
+            raise UndertowError(
+                f"--max-new-tokens {limit}: limits the replies of --protocol {TEXT}; add it with a number above 0, or leave it out"
+            )
+        design |= {"max_new_tokens": limit} if limit else {}
         design["w_notes"] = [*design.get("w_notes", []), *limitations]
         design |= {"limitations": limitations} if limitations else {}
         return cls(request, handle, settings, batches, first, design, challenge_digest(first), audit.controls(settings))
+
+    @property
+    def reply_tokens(self) -> int:
+        """Token limit of replies under protocol `text`."""
+        return getattr(self.settings, "max_new_tokens", 0) or REPLY_TOKENS
 
     @property
     def lists(self) -> list[str]:
@@ -196,6 +208,7 @@ class AuditResponses:
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
         name, scoring_method, check = subject.request.report_name, self.scores.scoring_method, self.sanity_check
+        stored, warnings = answer_notes(subject.handle.identity, self.scores.answers, str(subject.design["protocol"]))
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.
@@ -204,7 +217,8 @@ class AuditResponses:
             "facts": {**self.facts, **checkpoint(subject.request.name), **model_info.get(name, {})},
             "scoring_method": scoring_method,
             "counts": self.counts,
-            "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
+            "notes": list(dict.fromkeys([*(note for result in self.results for note in result.notes), *stored])),
+            **({"warnings": warnings} if warnings else {}),
             "challenge_sha256": subject.challenge_sha256
             if self.items == subject.first
             else challenge_digest(self.items),
@@ -228,7 +242,7 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
 
     def run_all(queries: list[Query], progress: Progress = no_progress) -> RunnerResult:
-        return run_queries(handle, queries, store, protocol, progress, engine=engine)
+        return run_queries(handle, queries, store, protocol, progress, engine=engine, reply_tokens=subject.reply_tokens)
 
     responses, items = AuditResponses([], []), subject.first
     while items:
@@ -242,7 +256,8 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     own_controls = _are_own_controls(subject.controls)
     if is_judged and not own_controls and are_english_pronouns(subject.design.get("words", {})):
         check_protocol = TEXT if protocol == TEXT else EXACT
-        decided = decided_items(handle, N_SHORT, check_protocol, chat=getattr(subject.settings, "chat", False))
+        chat = getattr(subject.settings, "chat", False)
+        decided = decided_items(handle, N_SHORT, check_protocol, chat=chat, reply_tokens=subject.reply_tokens)
         if decided:
             result = query_decided_sentences(
                 handle, decided, store, no_progress, engine=engine, protocol=check_protocol
@@ -278,6 +293,7 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
             reply_outcome=[one.outcome for one in replies],
             first_token_low=[100 * one.low_prob for one in replies],  # bounds on the probability of the answer
             first_token_high=[100 * one.high_prob for one in replies],
+            reply_cut_at=[answer.cut_at_tokens for answer in responses.scores.answers],
         )
         observations = audit.note_missing(replace(observations, frame=frame))
     items, scores = responses.controls

@@ -261,10 +261,12 @@ def _model_entries(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The manifest's entries of the models: one identity, or a list."""
     checks = {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}
     hashes = [part["challenge_sha256"] for part in parts]
+    warnings = [warning for part in parts for warning in part.get("warnings", ())]
     one = {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
     return {
         "model": ", ".join(part["name"] for part in parts),
         **({"models": parts} if parts[1:] else one),
+        **({"warnings": warnings} if warnings else {}),
         **({"sanity_check": checks} if checks else {}),
         "challenge_sha256": digest(hashes) if parts[1:] else hashes[0],
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
@@ -291,7 +293,7 @@ def estimate_run(config: RunConfig) -> RunEstimate:
 
         def cost(subject: ModelUnderTest) -> RunEstimate:
             queries = [item.query for item in subject.max_items(config, audit)]
-            return estimate(subject.handle, queries, store, str(subject.design["protocol"]))
+            return estimate(subject.handle, queries, store, str(subject.design["protocol"]), subject.reply_tokens)
 
         estimated = RunEstimate.of_models([cost(subject) for subject in subjects])
     notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]

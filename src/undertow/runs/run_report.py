@@ -73,7 +73,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         lead=text.lead,
         facts=_facts(record),
         caveats=[
-            *sanity_check_caveats(manifest),
+            *answer_caveats(manifest),
             *(leading if len(leading) < len(findings) else ()),
             *manifest.get("design", {}).get("limitations", ()),
             *text.caveats,
@@ -87,7 +87,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         questions=text.questions,
         examples=text.examples,
         identity=_model_rows(manifest),
-        notes=[*sanity_check_caveats(manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
+        notes=[*answer_caveats(manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
         command=str(manifest["command"]),
         python=str(manifest["python"]),
         provenance=provenance_rows(manifest),
@@ -159,8 +159,8 @@ def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     return {**given, **sentences("run").files, **tables}
 
 
-def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model that fails the sanity check, and for each model on control sentences of a challenge file."""
+def answer_caveats(manifest: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model that fails the sanity check, and on control sentences of a challenge file; warnings on the answers."""
     checks, words = manifest.get("sanity_check", {}).items(), sentences("run")
     controls = manifest.get("design", {}).get("controls", {})
     texts = []
@@ -171,7 +171,7 @@ def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
             texts.append(words.control_sentences(model, one, wrong))
         else:
             texts.append(words.sanity_caveat(model, one["right"], one["of"]))
-    return [sentence for sentence in texts if sentence]
+    return [sentence for sentence in (*texts, *manifest.get("warnings", ())) if sentence]
 
 
 # The sample, protocol and scoring method of each finding.

@@ -59,6 +59,10 @@ class TextSettings:
     shots: str = option("0", "Numbers of examples before the question, comma-separated, for example 0,5,10,20.")
     draws: int = option(3, "Number of random samples of examples.")
     chat: bool = option(False, "Use the chat template of the model.")
+    max_new_tokens: int = option(
+        0,
+        "Maximum number of tokens of a reply under protocol text, to which generated texts add two a word; 0 for 256.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

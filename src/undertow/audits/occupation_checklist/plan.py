@@ -70,6 +70,7 @@ class Settings:
         "", "Kind of query: choice, continuations or extraction; by default the first that the model supports."
     )
     chat: bool = option(False, "Use the chat template of the model.")
+    max_new_tokens: int = option(0, "Maximum number of tokens of a reply under protocol text; 0 for 256.")
 
 
 @dataclass(frozen=True, slots=True)

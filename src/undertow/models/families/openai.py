@@ -12,8 +12,8 @@ from __future__ import annotations
 import concurrent.futures
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -32,8 +32,15 @@ from undertow.models.base import (
 from undertow.models.openai import client as http
 from undertow.models.openai import logprobs
 from undertow.models.openai.client import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import OTHER_SERVER, ServerDecoder, effort_tokens, greedy_params, n_tokens_of
-from undertow.models.openai.gbnf import SERVERS
+from undertow.models.openai.constrained import (
+    OTHER_SERVER,
+    ConstrainedQuery,
+    ServerDecoder,
+    effort_tokens,
+    greedy_params,
+    n_tokens_of,
+)
+from undertow.models.openai.gbnf import NO_GRAMMAR, SERVERS
 from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
 from undertow.types import (
     AS_SERVED,
@@ -44,11 +51,9 @@ from undertow.types import (
     TEXT,
     WRITING,
     Answer,
-    ConstrainedGenerateQuery,
     GeneratedQuery,
     GenerateQuery,
     ModelIdentity,
-    MultipleChoiceQuery,
     Query,
     option,
 )
@@ -163,6 +168,38 @@ class OpenAIModel:
     def __post_init__(self) -> None:
         self._tops = _tops(self.settings, self.address)
         self._writer = ServerDecoder(self.settings.grammar, self._tops)
+        if self.address.url == OPENAI_URL and not self.settings.grammar:
+            self._writer.server, self._writer.owner = NO_GRAMMAR, "openai"
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[http.OpenAIClient, http.Submit]]:
+        """A client of the server, and how to submit requests to it."""
+        key, settings = key_for(self.address), self.settings
+        with http.background() as submit:
+            client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            client.system_prompt = self.identity.system_prompt
+            client.on_answer = partial(self._note_model, client.quotable)
+            try:
+                yield client, submit
+            finally:
+                submit(client.close()).result()
+
+    def _prepare(self, queries: Sequence[Query]) -> None:
+        """Detect the server's grammar, and refuse labels and spans that it cannot keep an answer to."""
+        if not self._writer.server:
+            with self._connected() as (client, submit):
+                submit(self._writer.detect(client)).result()
+        self._writer.prepare(self.address.host, [query for query in queries if isinstance(query, ConstrainedQuery)])
+
+    def supported(self) -> Mapping[str, tuple[str, ...]]:
+        """The kinds of query that this server supports, each with its protocols, after it has answered prompts.
+
+        Raises:
+            UndertowError: the server cannot be reached or fails.
+        """
+        self._prepare(())
+        limited = (TEXT,) if self._writer.server == NO_GRAMMAR else (EXACT,)
+        return {GENERATION: (EXACT, PAPER, TEXT) if self._shows else (TEXT,), CHOICE: limited, WRITING: limited}
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers by their places, as they arrive; see `undertow.models.base.AnsweringModel`.
@@ -182,26 +219,16 @@ class OpenAIModel:
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
         if protocol == TEXT:
-            read = "answers are read in the text of free replies, one at temperature 0 to each prompt"
+            read = "answers are read in the text of free replies, one to each prompt"
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
-        key, settings = key_for(self.address), self.settings
-        with http.background() as submit:
-            client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
-            client.system_prompt = self.identity.system_prompt
-            client.on_answer = partial(self._note_model, client.quotable)
-            try:
-                limited = [
-                    query for query in prompts if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
-                ]
-                if limited:
-                    submit(self._writer.prepare(client, limited)).result()
-                    self._update_notes()
-                for arrived in self._arriving(client, submit, prompts, protocol):
-                    self.notes = tuple(dict.fromkeys((*self.notes, *client.notes)))
-                    yield arrived
-            finally:
-                submit(client.close()).result()
+        if any(isinstance(query, ConstrainedQuery) for query in prompts):
+            self._prepare(prompts)
+            self._update_notes()
+        with self._connected() as (client, submit):
+            for arrived in self._arriving(client, submit, prompts, protocol):
+                self.notes = tuple(dict.fromkeys((*self.notes, *client.notes)))
+                yield arrived
 
     def _arriving(
         self, client: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
@@ -270,8 +297,8 @@ class OpenAIModel:
             return await self._writer.query(client, query)
         top, optional = self._tops[query.chat], tuple[str, ...]()
         if protocol == TEXT:
-            top, optional = top if query.options else 0, ("logprobs", "top_logprobs")
-            read: Any = partial(_read_reply, query)
+            top, optional = top if query.options else 0, (*http.LOGPROBS, "temperature")
+            read: Any = partial(self._read_reply, query)
         else:
             words = logprobs.words_of(query)
             if isinstance(words, UnsupportedQueryError):
@@ -299,17 +326,13 @@ class OpenAIModel:
             if self._shows:
                 raise IncompleteResponseError("an answer without log-probabilities")
             raise UndertowError(
-                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
-                "and a model that do"
+                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; read its replies "
+                f"with --protocol {TEXT}, or choose a server and a model that do"
             )
         written = logprobs.without_end(top_logprobs, text, finish)
         one_hot = logprobs.is_one_hot(written)
-        if (
-            wanted.protocol == PAPER
-            and top_logprobs
-            and not one_hot
-            and max(len(step.top) for step in top_logprobs) < PAPER_TOP
-        ):
+        n_shown = max((len(step.top) for step in top_logprobs), default=PAPER_TOP)
+        if wanted.protocol == PAPER and not one_hot and n_shown < PAPER_TOP:
             raise UndertowError(
                 f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
                 f"--protocol {EXACT}"
@@ -321,8 +344,20 @@ class OpenAIModel:
         answer = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text)
         return _OneHot(answer) if one_hot else answer
 
-    def _note_model(self, quotable: Callable[[object], str], body: Mapping[str, Any]) -> None:
-        """Note each name of the served model once, and its fingerprint."""
+    def _read_reply(self, query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
+        """A free reply, with bounds from its first token where the server shows log-probabilities."""
+        choice, text, finish = logprobs.answer_in(body)
+        cut_at_tokens = query.max_tokens if finish == "length" else 0
+        if refusal := logprobs.refusal_in(finish, text):
+            return replace(Answer.missing(str(refusal)), cut_at_tokens=cut_at_tokens)
+        written: Sequence[logprobs.TopLogprobs] = []
+        with suppress(IncompleteResponseError):
+            written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
+        self._shows = self._shows or bool(written)
+        return replace(logprobs.first_token_bounds(query, written, text), cut_at_tokens=cut_at_tokens)
+
+    def _note_model(self, quotable: Callable[[object], str], body: Mapping[str, Any], outcome: Any) -> Any:
+        """What was read, with the name of the served model and its fingerprint; each is noted once."""
         model, fingerprint = (quotable(body.get(name)) for name in ("model", "system_fingerprint"))
         if model.startswith("/"):
             model = model.rpartition("/")[2]  # omit the path on the server
@@ -334,13 +369,22 @@ class OpenAIModel:
                     f"{self.address.host} answers as {model}, and not as {self.model}; check -m if that is another model"
                 )
         self._update_notes()
+        if isinstance(outcome, _OneHot):
+            return replace(outcome, answer=replace(outcome.answer, served_as=name))
+        return replace(outcome, served_as=name) if isinstance(outcome, Answer) else outcome
 
     def _update_notes(self) -> None:
         served = (f"served as {one}" for one in self._served_as)
         self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """Requests, and tokens by the length of the prompts. Nothing is contacted."""
+        """Requests, and tokens by the length of the prompts. No prompt is sent; the server is asked whether it supports labels and spans.
+
+        Raises:
+            UndertowError: it does not, or cannot be reached.
+        """
+        if any(isinstance(query, ConstrainedQuery) for query in queries):
+            self._prepare(queries)
         n_system = n_tokens_of(self.identity.system_prompt)
         n_tokens = sum(_n_tokens(query) + n_system for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")
@@ -360,17 +404,6 @@ class _Losses:
                 self.in_a_row, self.reason = self.in_a_row + 1, str(answer)
             else:
                 self.in_a_row, self.answered = 0, True
-
-
-def _read_reply(query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
-    """A free reply, with bounds from its first token where the server shows log-probabilities."""
-    choice, text, finish = logprobs.answer_in(body)
-    if not text and (refusal := logprobs.refusal_in(finish, text)):
-        return refusal
-    written: Sequence[logprobs.TopLogprobs] = []
-    with suppress(IncompleteResponseError):
-        written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
-    return logprobs.first_token_bounds(query, written, text)
 
 
 def _n_tokens(query: GeneratedQuery) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -178,7 +178,8 @@ class GenerationState:
         text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         query = self.prompt.query
         if isinstance(query, GenerateQuery):
-            return answer_of(query, self.steps(vocabulary), text)
+            cut_at_tokens = len(self.tokens) if len(self.tokens) >= self.prompt.max_tokens else 0
+            return replace(answer_of(query, self.steps(vocabulary), text), cut_at_tokens=cut_at_tokens)
         if math.isnan(self.nats):
             return UnsupportedQueryError(NOT_A_NUMBER)
         if isinstance(self.state, PassageSpan) and self.tokens:

@@ -23,6 +23,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
 from undertow.models.openai.logprobs import IncompleteResponseError
@@ -47,17 +48,15 @@ ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 """Headers that the SDK takes from the environment; they are sent to the OpenAI service only."""
 SENT_VARIABLES = (HEADERS_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 NOT_CONNECTED = ("ConnectError", "ConnectTimeout", "ProxyError")
-OTHER_NAMES: Mapping[tuple[bool, str], str] = {
-    (True, "max_tokens"): "max_completion_tokens",
-    (True, "seed"): "",
-    (False, "seed"): "",
-}
-"""Other names of parameters that a server refuses, by (chat, name); "" to leave it out."""
+NEWER_LIMIT = "max_completion_tokens"
+"""What the chat endpoint calls `max_tokens` where it refuses that name."""
+LOGPROBS = ("logprobs", "top_logprobs")
+DRAWN = "replies are not at temperature 0, which the server refuses, but at its default; asked again, it may reply otherwise"
 PROMPT_FILTERED = "content_filter"
 TOO_LONG_TYPE = "exceed_context_size_error"
 TOO_LONG_WORDS = ("maximum context length", "maximum model length")
 """Error type of llama.cpp and messages of vLLM for a prompt that is too long; the OpenAI service has a code."""
-INVALID, NOT_FOUND, NOT_OFFERED = (400, 422), 404, 501
+INVALID, NOT_FOUND, RATE_LIMITED, NOT_OFFERED = (400, 422), 404, 429, 501
 V1 = "/v1"
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 
@@ -170,12 +169,14 @@ class Budget:
         max_requests, max_tokens: limits; 0 for none.
         requests: number of requests, failed ones included.
         tokens: number of tokens, estimated where the server does not count them.
+        is_rate_limited: whether the server limits the rate, which is reported once.
     """
 
     max_requests: int = 0
     max_tokens: int = 0
     requests: int = 0
     tokens: int = 0
+    is_rate_limited: bool = False
 
     def take(self) -> None:
         """Count one more request; refuse it if the budget is spent."""
@@ -250,7 +251,7 @@ class OpenAIClient:
         timeout_s: time limit of one attempt.
         retries: attempts after the first.
         reached: whether the server ever answered.
-        on_answer: called with each response that was read.
+        on_answer: called with each response and what was read in it; returns what counts as read.
         system_prompt: the system message of every chat; "" for none.
     """
 
@@ -261,7 +262,7 @@ class OpenAIClient:
     retries: int
     budget: Budget
     reached: bool = False
-    on_answer: Callable[[Mapping[str, Any]], None] = lambda body: None
+    on_answer: Callable[[Mapping[str, Any], Any], Any] = lambda body, answer: answer
     system_prompt: str = ""
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _sdk: AsyncOpenAI = field(init=False)
@@ -310,8 +311,9 @@ class OpenAIClient:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the address."""
-        return (f"{self.address.host}: the base URL has no {V1}; requests go to {V1}",) if self._with_v1 else ()
+        """What a reader must know of the address, and of parameters that were left out."""
+        moved = [f"{self.address.host}: the base URL has no {V1}; requests go to {V1}"] if self._with_v1 else []
+        return (*moved, *([DRAWN] if any(name == "temperature" for _, name in self._names) else []))
 
     async def close(self) -> None:
         """Cancel all requests and close all connections."""
@@ -369,8 +371,7 @@ class OpenAIClient:
             try:
                 if not isinstance(outcome, Mapping):
                     raise IncompleteResponseError("a response that is not JSON, or is truncated")
-                answer = read(outcome)
-                self.on_answer(outcome)
+                answer: Read = self.on_answer(outcome, read(outcome))
                 return answer
             except IncompleteResponseError as half:
                 if not (isinstance(outcome, Mapping) and "choices" in outcome) and await self._add_v1(before):
@@ -462,8 +463,13 @@ class OpenAIClient:
             raise
         if response.status_code >= 400:
             attempts.under_way = False
-            if response.status_code == NOT_OFFERED or self._error_response(response).is_out_of_quota:
+            refusal = self._error_response(response)
+            if response.status_code == NOT_OFFERED or refusal.is_out_of_quota:
                 response.headers["x-should-retry"] = "false"  # the SDK tries again after each 429 and from 500 on
+            elif response.status_code == RATE_LIMITED and not self.budget.is_rate_limited:
+                self.budget.is_rate_limited = True
+                wait = self.quotable(response.headers.get("retry-after"))
+                notify(f"{self.address.host}: limits the rate of requests (seconds to wait: {wait or 'not given'})")
         return response
 
     async def _read_body(self, response: Any) -> Any:
@@ -490,8 +496,7 @@ class OpenAIClient:
 
     def _error_response(self, response: Any) -> _ErrorResponse:
         answer = _parse_json(self._without_key(response.content))
-        body = answer.get("error", answer) if isinstance(answer, Mapping) else {}
-        return _ErrorResponse(response.status_code, body if isinstance(body, Mapping) else {"message": body})
+        return _ErrorResponse(response.status_code, _error_in(answer))
 
     def _failure(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
@@ -522,18 +527,21 @@ class OpenAIClient:
     # Refusals.
 
     def _learn(self, request: HTTPRequest, response: _ErrorResponse, sent: Mapping[str, Any]) -> bool:
-        """Whether the refusal concerns a parameter that can be renamed or omitted; if so, later requests do so."""
-        if response.status not in INVALID:
+        """Whether the refusal concerns parameters that can be renamed or omitted; if so, later requests do so."""
+        if response.status not in INVALID or response.is_too_long:
             return False
-        refused, message = str(response.body.get("param")), str(response.body.get("message")).lower()
-        if refused in sent and (request.chat, refused) in OTHER_NAMES:
-            self._names[request.chat, refused] = OTHER_NAMES[request.chat, refused]
-            return True
-        optional = [name for name in request.optional if name in sent]
-        if optional and ("logprob" in message or refused in optional):
-            self._names |= {(request.chat, name): "" for name in optional}
-            return True
-        return False
+        message = response.message.lower()
+        named = {name for name in sent if re.search(rf"[\"'`]{name}[\"'`]", message)} | {
+            str(response.body.get("param"))
+        }
+        omitted = {name for name in ("seed", *request.optional) if name in named or re.search(rf"\b{name}\b", message)}
+        if "logprob" in message or omitted.intersection(LOGPROBS):
+            omitted.update(set(LOGPROBS).intersection(request.optional))
+        learnt = {(request.chat, name): "" for name in omitted if name in sent}
+        if request.chat and "max_tokens" in sent and "max_tokens" in named:
+            learnt[True, "max_tokens"] = NEWER_LIMIT
+        self._names |= learnt
+        return bool(learnt)
 
     def _refused(
         self, response: _ErrorResponse, attempts: _Attempts, *, chat: bool
@@ -546,11 +554,9 @@ class OpenAIClient:
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
                 "run the same command again"
             )
-        message = str(response.body.get("message")).lower()
-        named = code == "context_length_exceeded" or response.body.get("type") == TOO_LONG_TYPE
-        if named or (status in INVALID and any(words in message for words in TOO_LONG_WORDS)):
+        if response.is_too_long:
             return PromptTooLongError("the prompt is longer than the model reads")
-        if status in (408, 409, 429) or status >= 500:
+        if status in (408, 409, RATE_LIMITED) or status >= 500:
             return self._failure(f"status {status}, {attempts}")
         self._check_key(status)
         if status == NOT_FOUND:
@@ -565,9 +571,9 @@ class OpenAIClient:
             )
         if status in INVALID and code == PROMPT_FILTERED:
             return UnsupportedQueryError("the server's content filter refuses the prompt")
-        if status in INVALID and "grammar" in message:
-            return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.body)}")
-        raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.body)}")
+        if status in INVALID and "grammar" in response.message.lower():
+            return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.message)}")
+        raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.message)}")
 
     def _check_key(self, status: int) -> None:
         if status not in (401, 403):
@@ -578,9 +584,9 @@ class OpenAIClient:
 
     # What a server says.
 
-    def _reason(self, body: Mapping[str, Any]) -> str:
+    def _reason(self, text: str) -> str:
         """The server's message, if it is safe to show, and a hint if there is one."""
-        message = self.quotable(body.get("message"))
+        message = self.quotable(text)
         hint = "; try --top-logprobs 5, or read replies with --protocol text" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
@@ -607,6 +613,34 @@ class _ErrorResponse:
     def is_out_of_quota(self) -> bool:
         """Whether the account has nothing left to spend."""
         return self.body.get("code") == "insufficient_quota"
+
+    @property
+    def message(self) -> str:
+        """What the server says of it; "" if nothing."""
+        return str(self.body.get("message") or "")
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt is longer than the model's context."""
+        if self.body.get("code") == "context_length_exceeded" or self.body.get("type") == TOO_LONG_TYPE:
+            return True
+        return self.status in INVALID and any(words in self.message.lower() for words in TOO_LONG_WORDS)
+
+
+def _error_in(reply: Any) -> Mapping[str, Any]:
+    """The error of a response, which some services put into a list; of refused fields in `detail`, the message has each in quotes.
+
+    {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]} -> 'seed': Extra inputs are not permitted
+    """
+    reply = reply[0] if isinstance(reply, list) and reply else reply
+    error = reply.get("error", reply) if isinstance(reply, Mapping) else {}
+    body: Mapping[str, Any] = error if isinstance(error, Mapping) else {"message": error}
+    holder = body.get("message", body)
+    details = holder.get("detail") if isinstance(holder, Mapping) else None
+    if isinstance(details, list):
+        named = [one for one in details if isinstance(one, Mapping) and isinstance(one.get("loc"), list) and one["loc"]]
+        details = "; ".join(f"'{one['loc'][-1]}': {one.get('msg')}" for one in named)
+    return {**body, "message": details} if isinstance(details, str) else body
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -19,7 +19,6 @@ from undertow.errors import UndertowError
 from undertow.models.base import EMPTY_PASSAGE, Outcome, RequestFailedError, UnsupportedQueryError, sampling_seed
 from undertow.models.openai import client as http
 from undertow.models.openai import gbnf, logprobs
-from undertow.models.openai.client import OPENAI_URL
 from undertow.models.openai.gbnf import LLAMA_CPP, NO_GRAMMAR, VLLM, Spelling
 from undertow.types import (
     BEST_SPAN,
@@ -91,32 +90,36 @@ class ServerDecoder:
 
     # Capabilities.
 
-    async def prepare(self, client: http.OpenAIClient, queries: Sequence[ConstrainedQuery]) -> None:
-        """Detect the server from its list of models, and check that it supports the queries, before any other request.
+    async def detect(self, client: http.OpenAIClient) -> None:
+        """Detect the server from its list of models.
 
         Raises:
-            UndertowError: the server cannot be reached or fails, or does not support a query, with the reason and the fix.
+            UndertowError: the server cannot be reached or fails.
         """
-        if not self.server and client.address.url == OPENAI_URL:
-            self.server, self.owner = NO_GRAMMAR, "openai"
-        if not self.server:
-            listed = await client.get_json("/models")
-            if isinstance(listed, RequestFailedError):
-                raise UndertowError(
-                    f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
-                )
-            self.owner = client.quotable(gbnf.owner_in(listed or {}, client.model))
-            self.server = gbnf.OWNERS.get(self.owner, NO_GRAMMAR)
+        listed = await client.get_json("/models")
+        if isinstance(listed, RequestFailedError):
+            raise UndertowError(
+                f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
+            )
+        self.owner = client.quotable(gbnf.owner_in(listed or {}, client.model))
+        self.server = gbnf.OWNERS.get(self.owner, NO_GRAMMAR)
+
+    def prepare(self, host: str, queries: Sequence[ConstrainedQuery]) -> None:
+        """Check that the server, which is known, supports the queries, before any other request.
+
+        Raises:
+            UndertowError: it does not, with the reason and the fix.
+        """
         needs_grammar = any(map(_needs_grammar, queries))
         needs_top_k = any(isinstance(query, ConstrainedGenerateQuery) and query.top_k for query in queries)
         if self.server == NO_GRAMMAR and (needs_grammar or needs_top_k):
             owner = f"its models are owned by {self.owner or 'nobody it names'}"
             why = f"({'by --grammar none' if self.named_by_user else owner})"
             raise UndertowError(
-                f"{client.address.host}: supports no grammar {why}, so its answers cannot be constrained to labels or a passage; "
+                f"{host}: supports no grammar {why}, so its answers cannot be constrained to labels or a passage; "
                 f"{OTHER_SERVER}"
                 if needs_grammar
-                else f"{client.address.host}: supports no top_k {why}, so it cannot sample from the most probable tokens only; choose a "
+                else f"{host}: supports no top_k {why}, so it cannot sample from the most probable tokens only; choose a "
                 "llama.cpp or vLLM server, name its grammar with --grammar if it is one, or sample from all tokens"
             )
         self._notes = tuple(self._notes_on(queries))

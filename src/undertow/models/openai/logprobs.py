@@ -164,7 +164,7 @@ def answer_in(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
-    """What the model wrote, with a question mark for half a character, which no file can store; "" where it wrote nothing.
+    """What the model wrote, without thinking parts; "" for nothing. Half a character, which no file can store, is a question mark.
 
     Raises:
         IncompleteResponseError: it is no text.
@@ -172,6 +172,9 @@ def text_of(choice: Mapping[str, Any]) -> str:
     message = choice.get("message")
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
     text = holder.get(name) or holder.get("refusal") or ""
+    if isinstance(text, list) and all(isinstance(part, Mapping) for part in text):
+        parts = [part.get(kind) for part in text for kind in ("text", "refusal") if part.get("type") == kind]
+        text = "".join(parts) if all(isinstance(part, str) for part in parts) else None  # not what it thought
     if not isinstance(text, str):
         raise IncompleteResponseError("an answer that is not text")
     return text.encode("utf-8", "replace").decode()

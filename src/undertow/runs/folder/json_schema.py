@@ -36,6 +36,7 @@ class Part(TypedDict):
     scoring_method: str
     counts: dict[str, Count]
     notes: Texts
+    warnings: NotRequired[Texts]
 
 
 @strict
@@ -122,6 +123,7 @@ class Manifest(TypedDict):
     code_sha256: NotRequired[str]
     counts: NotRequired[dict[str, Count]]
     notes: NotRequired[Texts]
+    warnings: NotRequired[Texts]
     graph: NotRequired[Graph]
     engine: NotRequired[dict[str, Any]]
     precision: NotRequired[Precision]

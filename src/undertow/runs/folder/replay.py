@@ -133,10 +133,12 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 
 
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
-    reply, outcome = row.get("reply"), row.get("reply_outcome")
-    if isinstance(reply, str) and isinstance(outcome, str) and outcome and CONTENT_FILTER not in row["missing_reason"]:
+    reply, outcome, cut_at = (row.get(name) for name in ("reply", "reply_outcome", "reply_cut_at"))
+    cut_at_tokens = int(cut_at) if isinstance(cut_at, int | float) and cut_at > 0 else 0
+    was_read = (isinstance(outcome, str) and outcome) or (reply and cut_at_tokens)
+    if isinstance(reply, str) and was_read and CONTENT_FILTER not in row["missing_reason"]:
         # Under protocol `text`, all replies are parsed again, including those without an answer.
-        return Answer((math.nan,) * n_options, math.nan, text=reply)
+        return Answer((math.nan,) * n_options, math.nan, text=reply, cut_at_tokens=cut_at_tokens)
     if row["missing_reason"]:
         return Answer.missing(str(row["missing_reason"]))
     text, bounds = row.get("answer"), row.get("upper_bound_prob")
