@@ -15,6 +15,7 @@ from undertow.audits.shared.model_comparison import is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.data.text_files import number_between
 from undertow.errors import on_one_line
+from undertow.metrics.covariate_association import ADJUSTED
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import change_over_list
 from undertow.report.sentence_templates import sentences
@@ -251,6 +252,11 @@ class DriftFinding:
         is_numeric = all(math.isfinite(number_between(-math.inf, math.inf, end)) for end in (first, last))
         order = "" if is_numeric else covariate.get("order", "")
         return on_one_line(f"from {first} to {last}" + (f" ({order})" if order else ""))
+
+    @property
+    def adjusted(self) -> str:
+        """Sentence on means that are adjusted because values are missing; "" for plain means."""
+        return ADJUSTED if any(ADJUSTED == one.result.note for one in self.drifts) else ""
 
     @property
     def other_words(self) -> str:
