@@ -274,7 +274,8 @@ def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
         ends = [
             frame[f"{group}{end}"].fillna(frame[group]).groupby(frame["w_index"]).mean() for end in (".low", ".high")
         ]
-        expected = extremes(*(end.to_numpy()[None] for end in ends), np.arange(9.0))
+        low, high = (end.to_numpy()[None] for end in ends)
+        expected = extremes(low, high, np.arange(9.0))
         extras = found["slope", group].extras
         assert (extras["bound_low"], extras["bound_high"]) == pytest.approx(expected)  # fmt: skip
 

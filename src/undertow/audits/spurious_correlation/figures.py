@@ -130,6 +130,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 high=gaps[0].high,
                 r_squared=sum(squares) / len(squares) if squares else math.nan,
                 n_prompts=sum(bool(one.group["prompt"]) for one in of_prompts),
+                step=gaps[0].unit.partition(" per ")[2].replace("step", "step of W") or "step of W",
             )
             by_pair.setdefault(pair, []).append(point)
     return by_pair
