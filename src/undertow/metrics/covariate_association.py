@@ -176,7 +176,7 @@ def _sums(codes: Codes, weights: Floats, shape: tuple[int, int]) -> Floats:
 def unit_codes(observations: pd.DataFrame) -> Codes:
     """Code of the sentence with its prompt, and with its value of a crossed list, of each row [row]."""
     names = [name for name in ("prompt", "cluster", "sentence", OTHER_INDEX) if name in observations]
-    return observations.groupby(names, dropna=False).ngroup().to_numpy(dtype=np.int64)
+    return np.asarray(observations.groupby(names, dropna=False).ngroup(), dtype=np.int64)
 
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
