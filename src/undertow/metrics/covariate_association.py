@@ -23,7 +23,7 @@ from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
 from undertow.stats.arrays import Codes, Floats, divide, t_quantile
 from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
-from undertow.stats.regression.additive_fit import AdditiveFit, additive_fit, is_proportional
+from undertow.stats.regression.additive_fit import AdditiveFit, additive_fit
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
     MIN_VALUES,
@@ -65,10 +65,9 @@ class Cells:
             additive fit, and their distances from these means are the clusters' influences.
         own: sums whose distances from the mean of a cluster depend on its own rows only, for tests by sign flips [cluster, w].
         n, n_missing: rows with and without a value.
-        adjusted: whether some units lack W values, so that the means are those of an additive fit of units and W values.
         connected: whether units with several W values connect all of them.
         nested: whether `own` has the levels of several units of a cluster taken out.
-        gradient: derivative of a weighted sum of the means [w] with respect to each row with a value [row].
+        fit, places: the additive fit, and the place of each row with a value in its cells [row].
     """
 
     x: Floats
@@ -77,10 +76,10 @@ class Cells:
     own: Floats
     n: int
     n_missing: int
-    adjusted: bool = False
     connected: bool = True
     nested: bool = False
-    gradient: Callable[[Floats], Floats] | None = None
+    fit: AdditiveFit | None = None
+    places: Codes | None = None
 
     @classmethod
     def from_rows(cls, rows: pd.DataFrame, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
@@ -104,38 +103,30 @@ class Cells:
 
     def _without_levels(self, unit: Codes, cell: Codes, values: Floats) -> Cells:
         """The cells without the levels of the units [scored row], else of the clusters, if some of these lack W values."""
-        n_w = len(self.x)
-        has_w = self.counts.any(axis=0)
-        for codes in (unit, cell // n_w):
-            n_units, at = int(codes.max(initial=-1)) + 1, codes * n_w + cell % n_w
-            if n_units == len(codes) > 1:
+        cluster, w = np.divmod(cell, len(self.x))
+        for codes in (unit, cluster):
+            shape, places = (int(codes.max(initial=-1)) + 1, len(self.x)), codes * len(self.x) + w
+            if shape[0] == len(codes) > 1:
                 continue  # one row each
-            sizes = _sums(at, np.ones(len(at)), (n_units, n_w))
-            kept = np.ix_(sizes.any(axis=1), has_w)
-            if is_proportional(sizes[kept]):
-                return self
-            fit = additive_fit(_sums(at, values, sizes.shape)[kept], sizes[kept])
-            if fit is None:
+            counts = _sums(places, np.ones(len(cell)), shape)
+            if (counts * len(cell) == np.outer(counts.sum(axis=1), counts.sum(axis=0))).all():
+                return self  # plain means have the same levels
+            if (fit := additive_fit(_sums(places, values, shape), counts)) is None:
                 continue
-            cluster_of, means = np.zeros(n_units, dtype=np.int64), np.zeros(n_w)
-            cluster_of[codes], means[has_w] = cell // n_w, fit.means
-            influences = np.zeros_like(self.sums)  # a cluster's is the sum of those of its units
-            np.add.at(influences, np.ix_(cluster_of[sizes.any(axis=1)], np.flatnonzero(has_w)), fit.influences)
-            levels = np.bincount(codes, weights=values) / np.maximum(np.bincount(codes), 1)
-            nested = n_units > len(np.unique(cluster_of))
-
-            def gradient(weights: Floats, fit: AdditiveFit = fit, at: Codes = at) -> Floats:
-                of_cells = np.zeros(sizes.shape)  # noqa: B023 - called after the loop
-                of_cells[kept] = fit.gradient(weights[has_w])  # noqa: B023
-                return of_cells.ravel()[at]
-
-            return replace(
-                self,
-                sums=self.counts * means + self.counts.sum(axis=0) * influences,
-                own=_sums(cell, values - levels[codes], self.sums.shape) if nested else self.sums,
-                adjusted=True, nested=nested, gradient=gradient,
-            )  # fmt: skip
+            cluster_of = np.zeros(shape[0], dtype=np.int64)
+            cluster_of[codes] = cluster
+            influences, own = np.zeros_like(self.sums), self.sums
+            np.add.at(influences, cluster_of, fit.influences)
+            if nested := shape[0] > len(np.unique(cluster)):
+                own = _sums(cell, values - (np.bincount(codes, values) / fit.sizes)[codes], own.shape)
+            sums = self.counts * fit.means + self.counts.sum(axis=0) * influences
+            return replace(self, sums=sums, own=own, nested=nested, fit=fit, places=places)
         return replace(self, connected=False)
+
+    @property
+    def adjusted(self) -> bool:
+        """Whether some units lack W values, so that the means are those of an additive fit of units and W values."""
+        return self.fit is not None
 
     @property
     def means(self) -> Floats:
@@ -416,8 +407,9 @@ _Ends: TypeAlias = Callable[[Floats | None], tuple[Cells, Cells]]
 
 def _end_cells(rows: pd.DataFrame, low: Floats, high: Floats, weights: Floats | None) -> tuple[Cells, Cells]:
     grows, cells = np.ones(len(rows), dtype=np.bool_), _cells(rows, low)
-    if weights is not None and cells.gradient is not None:
-        grows[~np.isnan(low)] = cells.gradient(weights) >= 0
+    if weights is not None and cells.fit is not None:
+        gradient = cells.fit.gradient(np.where(cells.counts.any(axis=0), weights, 0.0))
+        grows[~np.isnan(low)] = gradient.ravel()[cells.places] >= 0
     elif weights is not None:
         grows = weights[np.searchsorted(cells.x, rows["w_value"])] >= 0
     return _cells(rows, np.where(grows, low, high)), _cells(rows, np.where(grows, high, low))

@@ -217,17 +217,8 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 
 
 _KEPT = (
-    "model",
-    "challenge",
-    "prompt",
-    "w_name",
-    "w_index",
-    "w_value",
-    "cluster",
-    "sentence",
-    "missing_reason",
-    "other_words",
-)
+    "model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "sentence", "missing_reason", "other_words",
+)  # fmt: skip
 
 
 # The table on the page.
