@@ -66,13 +66,13 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         lines = _fitted_lines(facet, groups, design, n_points=100)
         order = str(covariate.get("order", ""))
         x_label = f"{w_name} ({order})" if order and order != "as listed" else w_name
-        shown = with_adjusted_means(facet, groups)
-        figure = spectrum(shown, groups, title=title, lines=lines, x_label=x_label, measured=measured)
+        adjusted = with_adjusted_means(facet, groups)
+        figure = spectrum(adjusted, groups, title=title, lines=lines, x_label=x_label, measured=measured)
         caption = f"{mean} of each word group at every {w_name}, in percent, {len(facet):,} texts."
         if lines:
             over = "the index of the value in its list" if lines[0].step == "step" else "the value"
             caption += f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
-        yield Drawing(name, figure, caption, describe_spectrum(shown, groups, lines, mean), of)
+        yield Drawing(name, figure, caption, describe_spectrum(adjusted, groups, lines, mean), of)
 
 
 def _fitted_lines(
