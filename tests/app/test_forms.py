@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import undertow
 from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.app import model_reply
@@ -424,6 +425,14 @@ def test_only_runs_that_asked_the_same_are_comparable(two_runs: Path, finished_r
     assert listed["first"].is_comparable(listed["<b>second"])
     assert not listed["first"].is_comparable(listed["first"])
     assert not listed["first"].is_comparable(listed["other"])
+    for name in ("one", "two"):  # tables of one content whose files have other names
+        rows = [f"{name},date,{w},{w},{s},{40 + w},{30 - w}" for s in range(6) for w in range(8)]
+        table = two_runs.parent / f"{name}.csv"
+        table.write_text("\n".join(["model,w_name,w_index,w,cluster,female,male", *rows]), encoding="utf-8")
+        undertow.score(table, audit="spurious-correlation", out=two_runs / name)
+    recorded = {one.name: one for one in RunBrowser(two_runs).list_runs()}
+    assert recorded["one"].is_comparable(recorded["two"])
+    assert not recorded["one"].is_comparable(recorded["first"])
 
 
 # Audits.

@@ -516,6 +516,15 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     assert ("above_baseline" in score.extras) == bool(span.strip())
 
 
+def test_labels_that_are_written_in_another_way_are_the_same_answers(tmp_path: Path) -> None:
+    for name, yes in (("one", "Yes"), ("two", " YES.")):
+        (tmp_path / name).mkdir()
+        rows = [f"{at},{gold},{gold if gold == 'No' else yes}" for at, gold in enumerate(["Yes", "No"] * 6)]
+        recorded(DIAGNOSIS, "\n".join(["document,gold,answer", *rows]), tmp_path / name)
+    compared = undertow.compare(tmp_path / "one/run", tmp_path / "two/run")
+    assert "All answers to 12 items are the same" in compared.findings[0].text
+
+
 @pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
 def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said: list[str], tmp_path: Path) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}

@@ -251,6 +251,8 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
         _, groups, notes = years_of(tmp_path, step=[1, 2, 3], **marked)
         assert groups == [name.removeprefix("group:") for name in marked if name != "ze"]
         assert "'step'" in notes[1]
+    # Groups that add up to 100 may be shares of the listed words.
+    assert years_of(tmp_path, female=[40, 50, 60], male=[60, 50, 40])[0]["other_words"].isna().all()
     _, groups, (note,) = years_of(tmp_path, xe=10, ze=20)
     assert groups == ["xe", "ze"]
     assert "group:NAME" in note
@@ -376,7 +378,14 @@ BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
     "no model column": (table(("model,", "who,")), "csv", ["'model'", "model, w_name, w_index, w"]),
     "no rows": (HEADER + "\n", "csv", []),
     "above 100": (with_row("m,season,0,spring,2,120,0"), "csv", ["line 4", "xe", "'120'"]),
-    "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'"]),
+    "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'", "leave the cell empty"]),
+    "decimal comma": (
+        table().replace(",", ";").replace(ROWS[2].replace(",", ";"), "m;season;0;spring;2;4,5;3"), "csv", ["'4,5'", "decimal point"],
+    ),
+    "percent sign": (with_row("m,season,0,spring,2,4.5%,3"), "csv", ["line 4", "'4.5%'", "percent sign"]),
+    "more than all with other words": (
+        table((",xe,ze", ",xe,ze,other_words"), *((row, f"{row},95") for row in ROWS)), "csv", ["line 2", "leave other_words out"],
+    ),
     "more than all": (with_row("m,season,0,spring,2,60,50"), "csv", ["line 4", "110.0"]),
     "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index", "'1.5'"]),
     "axis is not a number": (

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import undertow
 from conftest import make_quick
 from helpers.file_refusal import assert_refused, written
 from helpers.shared_folders import made_once
@@ -30,6 +31,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, TokenModel
+from undertow.runs.finished_run import load_run
 from undertow.stats import point_estimates
 from undertow.types import EXACT, PAPER, Answer, ClozeQuery, Finding, Item, Result, Scores
 
@@ -187,6 +189,14 @@ def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
     # Nothing says that sentences belong together.
     assert frame["cluster"].tolist() == list("abcd") * 2
     assert frame["item"].is_unique
+
+
+def test_a_run_of_unlabelled_sentences_can_be_opened(tmp_path: Path) -> None:
+    unlabelled = "\n".join(
+        row.replace(",yes", "").replace(",no", "") for row in [HEADER.replace(",well_specified", ""), *ROWS]
+    )
+    undertow.score(written(tmp_path, unlabelled, "own.csv"), audit="task-specification", out=tmp_path / "run")
+    assert "the sentences have no labels" in load_run(tmp_path / "run").findings[-1].text
 
 
 def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:

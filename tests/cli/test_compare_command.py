@@ -111,6 +111,7 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
         (["scaling", "first"], ["AUROC", "task-specification"]),
         (["scaling", "tasks", "--size", "toy"], ["--size 'toy'"]),
         (["scaling", "tasks", "--size", "tay=1"], ["'tay'", "toy"]),
+        (["scaling", "tasks", "second", "--size", "other=1"], ["'other'", "no AUROC"]),
     ],
 )
 def test_what_cannot_be_compared_or_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:

@@ -44,6 +44,15 @@ def test_a_table_of_documents(tmp_path: Path) -> None:
     assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
 
 
+def test_repeated_texts_and_misspelt_dimensions_are_noted_with_their_lines(tmp_path: Path) -> None:
+    rows = "text,biased,dimension\nThey lie.,yes,agee\nIt rains.,no,\nThey lie.,no,\n"
+    found = read_documents(Path(written(tmp_path, rows, "own.csv")))
+    dimension, repeated = found.notes
+    assert "line 2 has the dimension 'agee'" in dimension
+    assert "'age'" in dimension
+    assert "line 4 (that of line 2)" in repeated
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

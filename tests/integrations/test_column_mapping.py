@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,23 @@ GROUPS = '[groups]\na = "p"\n'
 
 @pytest.mark.parametrize(
     ("values", "places"),
-    [(["9", "10", "2"], [1, 2, 0]), (["late", "early", "late"], [0, 1, 0]), (["2", "x", "1"], [0, 1, 2])],
+    [
+        (["9", "10", "2"], [1, 2, 0]),
+        (["late", "early", "late"], [0, 1, 0]),
+        (["2", "x", "1"], [0, 1, 2]),
+        (["1950-06-30", "1790-06-30", "1950-06-30"], [1, 0, 1]),
+        (["30.06.1950", "30.06.1790"], [0, 1]),
+    ],
 )
 def test_the_place_of_w_is_by_size_or_by_first_appearance(values: list[str], places: list[int]) -> None:
     rows = [f"{value},{at},5" for at, value in enumerate(values)]
     frame = frame_of("\n".join(["v,text_index,p", *rows]), f'[columns]\nw = "v"\n[constants]\nmodel = "m"\n{GROUPS}')
     assert list(frame["w_index"]) == places
     assert set(frame["w_name"]) == {"v"}
+    design = read_mapped(Path("table.csv"), Path("names.toml"), audits.load("spurious-correlation"), "")[0].design
+    unordered = not all(re.fullmatch("[0-9]+(-[0-9]+)*", value) for value in values)
+    assert any("order is that of their first rows" in note for note in design["w_notes"]) == unordered
+    assert (design["covariates"]["v"]["order"] == "dates, earliest first") == ("1790-06-30" in values)
 
 
 @pytest.mark.parametrize(("rest", "column"), [("other_words", ""), ("rest", 'other_words = "rest"\n')])

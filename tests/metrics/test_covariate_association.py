@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_association import line_of, measure_association
+from undertow.metrics.covariate_association import ADJUSTED, line_of, measure_association, with_adjusted_means
 from undertow.stats.intervals.cluster_errors import share_interval
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 from undertow.types import Result
@@ -280,10 +280,47 @@ def test_missing_rows_are_counted_and_left_out_and_zeros_stay() -> None:
     results = audit(table({"she": she}), ("she",))
     slope = results["slope", "she"]
     assert (slope.n, slope.n_missing) == (10, 2)
-    # Means over the scored rows: 5, 10, 40/3, 50/3; a zero left out would give 10, 20, 20, 25.
-    assert results["mean_mass", "she"].value == pytest.approx(np.mean([5, 10, 40 / 3, 50 / 3]))
-    assert slope.value == pytest.approx(np.polyfit(range(4), [5, 10, 40 / 3, 50 / 3], 1)[0])
+    of, w = np.nonzero(~np.isnan(she))
+    effects = np.linalg.lstsq(np.column_stack([np.eye(4)[w], np.eye(3)[of]]), she[of, w])[0]
+    means = effects[:4] + effects[4:].mean()
+    assert results["mean_mass", "she"].value == pytest.approx(means.mean())
+    assert slope.value == pytest.approx(np.polyfit(range(4), means, 1)[0])
+    assert ADJUSTED in slope.note
     assert slope.extras["n_clusters"] == 3
+
+
+@pytest.mark.parametrize("levels_of", ["sentences", "prompts", "sentences in clusters"])
+def test_what_is_missing_at_later_values_is_no_drift(levels_of: str) -> None:
+    """Levels of 20 and 60 and no drift; those of 60 are missing later."""
+    noise = np.random.default_rng(0).normal(0, 1, (2, 10, 16))
+    low, high = table({"she": 20 + noise[0]}), table({"she": 60 + noise[1]})
+    names = {"sentences": "cluster", "prompts": "prompt", "sentences in clusters": "sentence"}
+    low[names[levels_of]], high[names[levels_of]] = low["cluster"] + "a", high["cluster"] + "b"
+    whole = pd.concat([low, high], ignore_index=True)
+    if levels_of == "prompts":
+        whole["prompt"] = whole["prompt"].str[-1]
+    frame = whole[(whole["she"] < 40) | (whole["w_index"] < 6 + whole.index % 3)]
+    ending = "_over_prompts" if levels_of == "prompts" else ""
+    found = [{one.measure: one for one in measure_association(rows, ["she"], [], seed=0)} for rows in (frame, whole)]
+    slope, complete = (results[f"slope{ending}"] for results in found)
+    effect = found[0][f"w_effect{ending}"]
+    assert abs(slope.value * 15) < 1 < abs(frame.groupby("w_index")["she"].mean().diff().sum())
+    assert slope.low < 0 < slope.high
+    assert effect.p > 0.05 or effect.value < 0.5
+    assert (slope.note, complete.note) == (ADJUSTED, "")
+    if levels_of != "prompts":
+        shown = with_adjusted_means(frame, ["she"]).groupby("w_index")["she"].mean()
+        assert np.polyfit(range(16), shown, 1)[0] == pytest.approx(slope.value)
+        assert shown.mean() == pytest.approx(audit(frame, ("she",))["mean_mass", "she"].value)
+    assert complete.value == pytest.approx(np.polyfit(range(16), whole.groupby("w_index")["she"].mean(), 1)[0])
+
+
+def test_sentences_that_do_not_connect_the_values_have_no_test() -> None:
+    she = np.random.default_rng(0).normal(30, 1, (12, 16))
+    she[:6, 8:] = she[6:, :8] = math.nan
+    slope = audit(table({"she": she}), ("she",))["slope", "she"]
+    assert math.isnan(slope.p)
+    assert "No sentence connects" in slope.note
 
 
 def test_a_row_with_a_reason_is_missing_whatever_its_masses_say() -> None:

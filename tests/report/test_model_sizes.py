@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 
 from helpers.figure_checks import marks_of, panels_of, upright_bars, words
 from helpers.figure_data import NAN, asked, compared, gridded, point
+from undertow.report.figures.model_sizes import describe_slope_against_size
 from undertow.report.style import COLOURS, MARKERS, figure_width
 
 PAPER = [
@@ -36,6 +37,8 @@ def dots_of(axes: Any) -> list[Any]:
 
 def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
     figure = compared(PAPER)
+    of_years = describe_slope_against_size([point("m", step="year")], "she less he")
+    assert "percentage points per year" in of_years
     sized, strip = panels_of(figure)
     known, unknown = PAPER[:9], PAPER[9:]
     FigureCanvasAgg(figure).draw()

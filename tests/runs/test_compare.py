@@ -179,8 +179,8 @@ def test_what_is_missing_in_one_is_left_out_of_both() -> None:
     lacking = SECOND | {"c": [10.0, math.nan, 90]}
     of = compare(record(table(more)), record(table(lacking, "two")))
     found = difference(of, "mean_mass")
-    # Means over W of the rows that both have: the middle one of c is in neither.
-    first, second = np.mean([30, 50, 70]), np.mean([30, 53, 74])
+    # Means over W of the rows that both have: the middle one of c is in neither, and counts at the level of c, 3 below the others.
+    first, second = np.mean([30, 50, 70]), np.mean([30, 52, 74])
     assert [found.extras["baseline"], found.extras["candidate"]] == pytest.approx([first, second])
     assert (found.n, found.n_missing) == (8, 1)
     assert (of.n_items, of.n_answered) == (9, 8)

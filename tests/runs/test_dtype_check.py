@@ -455,6 +455,12 @@ def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> N
     (finding,) = comparison_findings(gaps, frame, {})
     assert "moves most with date in a and b by prompt A, by 2" in finding.text
     assert "and least in c, by 0.5" in finding.text
+    # Of other lists, the change over its own list ranks a model; one without a test is left out.
+    longer = replace(gaps[2], extras={"first": 0.0, "last": 9.0})
+    (finding,) = comparison_findings([gaps[0], longer, replace(gaps[1], value=99.0, p=math.nan)], frame, {})
+    assert (
+        "moves most with date in c, by 9.0 percentage points over the whole list, and least in a, by 2" in finding.text
+    )
     (alike,) = comparison_findings(gaps[:2], frame[:2], {})
     assert "moves equally far with date" in alike.text
     assert "but not in the same direction" in alike.text

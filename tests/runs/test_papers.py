@@ -100,11 +100,11 @@ def test_methods_paragraph_holds_the_numbers_of_the_run_and_cites_what_it_rests_
 
 
 def test_methods_of_a_recorded_table_say_nothing_of_a_model_that_was_not_loaded(tmp_path: Path) -> None:
-    rows = [f"m,date,{w},{1900 + w},{s},{40 + w},{30 - w}" for s in range(6) for w in range(8)]
+    rows = [f"{m},date,{w},{1900 + w},{s},{40 + w},{30 - w}" for m in "mn" for s in range(6) for w in range(8)]
     table = tmp_path / "t.csv"
     table.write_text("\n".join(["model,w_name,w_index,w,cluster,female,male", *rows]), encoding="utf-8")
     methods = undertow.score(table, audit="spurious-correlation", out=tmp_path / "run").cite().methods
-    assert "on 1 model: m. It uses recorded outputs (t.csv): 48 items" in methods
+    assert "on 2 models: m; n. It uses recorded outputs (t.csv): 96 items" in methods
 
 
 def test_bibliography_agrees_with_the_citation_file() -> None:

@@ -76,7 +76,10 @@ class RunBrowser:
                 manifest = read_manifest(folder)
                 audit, created, design = manifest["audit"], manifest["created"], manifest["design"]
                 models = tuple(part["name"] for part in manifest.get("models", ())) or (manifest["model"],)
-                of_questions = {key: design[key] for key in design if key not in NOT_OF_QUESTIONS or key == "title"}
+                unlike = NOT_OF_QUESTIONS
+                if manifest.get("models") or manifest.get("model_identity"):
+                    unlike = unlike - {"title"}  # that of a recorded table is the name of its file
+                of_questions = {key: design[key] for key in design if key not in unlike}
                 n_items = manifest.get("counts", {}).get("items", 0)
                 runs.append(RunListing(folder.name, audit, models, created, n_items, digest([audit, of_questions])))
         return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]

@@ -43,12 +43,14 @@ class Table:
         cells: a column of text for each column of the file.
         places: position of each row in the file, for example "line 3" [row].
         index: index columns of pandas.
+        notes: sentences on how it was read, for the run's notes.
     """
 
     path: Path
     cells: pd.DataFrame
     places: Sequence[str]
     index: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return str(self.path)
@@ -78,7 +80,9 @@ class Table:
         text = self.column(name, "").str.strip()
         is_empty = text.isin(NO_VALUE)
         values = pd.to_numeric(text.mask(is_empty), errors="coerce").astype(np.float64)
-        self.refuse(~is_empty & ~values.between(low, high), message, name.removeprefix(GROUP_MARK), text)
+        wrong = ~is_empty & ~values.between(low, high)
+        if wrong.any():
+            self.refuse(wrong, f"{message}{hint_on_number(text[wrong].iloc[0])}", name.removeprefix(GROUP_MARK), text)
         return values
 
     def refuse(self, wrong: pd.Series[bool], message: str, *values: Any) -> None:
@@ -104,6 +108,15 @@ class Table:
         firsts = frame.groupby(list(keys))[column].transform("first")
         values = column, keys[-1], *(one.astype(object) for one in (frame[keys[-1]], frame[column], firsts))
         self.refuse(frame[column] != firsts, "{} of {} {!r} is {!r}, and was {!r} before; keep one", *values)
+
+
+def hint_on_number(text: str) -> str:
+    """How to write a cell that is not a number, to append to a sentence; "" if unknown."""
+    if re.fullmatch(r"[+-]?\d*,\d+%?", text):
+        return "; write a decimal point instead of the comma"
+    if re.fullmatch(r"[+-]?[\d.]+ ?%", text):
+        return "; leave the percent sign out"
+    return "" if re.search(r"\d|inf", text, re.IGNORECASE) else "; leave the cell empty if the value is missing"
 
 
 def unread_note(columns: Sequence[str]) -> list[str]:

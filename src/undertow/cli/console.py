@@ -303,6 +303,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
         print_json(answer)
     else:
         notes = [*answer_caveats(manifest), *manifest["design"].get("w_notes", ())]
+        notes += [f"Documents: {note}." for note in manifest["design"].get("document_notes", ())]
         notes += [note for note in manifest.get("notes", ()) if NOT_SEEN in note or STORED_EARLIER in note]
         tables = run.tables
         n_rows = accumulate(len(table.rows) for table in tables)

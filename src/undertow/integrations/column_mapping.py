@@ -20,10 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
+from undertow.data.templates.covariates import dates_of
 from undertow.data.text_files import read_toml
 from undertow.errors import UndertowError, closest, shorten_list
 
@@ -99,16 +101,19 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
     names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
-    renamed = _renamed(table, names, mapping)
+    notes: list[str] = []
+    renamed = _renamed(table, names, mapping, notes)
     try:
-        observations, recorded = audit.load_recorded(replace(table, cells=renamed), protocol)
+        observations, recorded = audit.load_recorded(replace(table, cells=renamed, notes=tuple(notes)), protocol)
     except UndertowError as error:
         raise UndertowError(f"{error} (columns as in {mapping})") from error
     return observations, recorded, hashlib.sha256(mapping.read_bytes()).hexdigest()
 
 
-def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
-    """Cells by our column names; without word groups, also the table's other columns."""
+def _renamed(table: Table, names: Names, mapping: Path, notes: list[str]) -> pd.DataFrame:
+    """Cells by our column names; without word groups, also the table's other columns. Adds notes on the order of W."""
+    import pandas as pd
+
     from undertow.audits.recorded_masses import OPTIONAL, REQUIRED
     from undertow.audits.recorded_tables import GROUP_MARK, check_index
 
@@ -140,10 +145,18 @@ def _renamed(table: Table, names: Names, mapping: Path) -> pd.DataFrame:
     if "w" in mapped and "w_name" not in mapped:
         mapped["w_name"] = names.columns.get("w", "w")
     if "w" in mapped and "w_index" not in mapped:
-        places = mapped.groupby("w_name", sort=False)["w"].transform(
-            lambda values: values.map({value: at for at, value in enumerate(_ordered(list(values)))})
-        )
-        mapped["w_index"] = places.astype(str)
+        index = pd.Series("", index=mapped.index)
+        for w_name, values in mapped.groupby("w_name", sort=False)["w"]:
+            distinct = list(dict.fromkeys(values))
+            positions = _positions(distinct)
+            if not positions:
+                notes.append(
+                    f"The values of {w_name} are neither numbers nor ISO dates, so their order is that of their first rows; "
+                    "give w_index for another order."
+                )
+            at = np.argsort(np.argsort(positions or range(len(distinct)), kind="stable"))
+            index[values.index] = values.map(dict(zip(distinct, at, strict=True))).astype(str)
+        mapped["w_index"] = index
     # W comes first: its name and positions follow from it.
     for name in sorted(REQUIRED, key="w".__ne__):
         if name not in mapped:
@@ -176,19 +189,18 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str], mappi
         raise UndertowError(f"{mapping}: {strange[0]} is not a known column; use {', '.join(own)}{near}")
 
 
-def _ordered(values: Sequence[str]) -> list[str]:
-    """Distinct values: sorted if all are numbers, else in order of occurrence."""
-    distinct = list(dict.fromkeys(values))
+def _positions(values: Sequence[str]) -> tuple[float, ...]:
+    """The values as numbers or days [w]; () if they are not all finite numbers or ISO dates."""
     try:
-        numbers = {value: float(value) for value in distinct}
+        numbers = tuple(map(float, values))
     except ValueError:
-        return distinct
-    return sorted(distinct, key=numbers.__getitem__) if all(map(math.isfinite, numbers.values())) else distinct
+        return dates_of(values)
+    return numbers if all(map(math.isfinite, numbers)) else ()
 
 
 def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
     """A column of masses in percent; empty cells stay empty."""
-    from undertow.audits.recorded_tables import NO_VALUE
+    from undertow.audits.recorded_tables import NO_VALUE, hint_on_number
 
     def percent(cell: str, place: str) -> str:
         try:
@@ -199,7 +211,9 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
         if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
             what = "a probability is a number from 0 to 1"
             what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
-            raise UndertowError(f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping})")
+            raise UndertowError(
+                f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping}){hint_on_number(cell)}"
+            )
         return f"{100 * prob:.12g}"
 
     cells = [str(cell).strip() for cell in table.cells[column]]

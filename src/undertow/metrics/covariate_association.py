@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +21,9 @@ from scipy import special
 from undertow.errors import UndertowError
 from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
-from undertow.stats.arrays import Floats, divide, t_quantile
+from undertow.stats.arrays import Codes, Floats, divide, t_quantile
 from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
+from undertow.stats.regression.additive_fit import AdditiveFit, additive_fit
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
     MIN_VALUES,
@@ -42,6 +44,11 @@ BOUNDS = (".low", ".high")
 """Suffixes of the columns with bounds of a group's mass, if a model hides some of it."""
 HIDDEN = "The model returns only its most probable tokens, so the value is the midpoint of its bounds."
 
+APART = "No sentence connects all W values, directly or through others, so levels of sentences and the trend cannot be separated."
+ADJUSTED = "Some sentences or prompts have no value at some W values, so the means are adjusted for their levels."
+OTHER_INDEX = "other_w_index"
+"""Column with the index of the other W of two crossed lists."""
+
 UNORDERED = "none"
 """The scale of a W list without an order."""
 STEP = "step"
@@ -54,22 +61,34 @@ class Cells:
 
     Attributes:
         x: W on its scale, ascending [w].
-        sums, counts: of the values in each cell [cluster, w].
+        sums, counts: of the values in each cell [cluster, w]. If `adjusted`, the sums are such that their means are those of the
+            additive fit, and their distances from these means are the clusters' influences.
+        own: sums whose distances from the mean of a cluster depend on its own rows only, for tests by sign flips [cluster, w].
         n, n_missing: rows with and without a value.
+        connected: whether units with several W values connect all of them.
+        nested: whether `own` has the levels of several units of a cluster taken out.
+        fit, places: the additive fit, and the place of each row with a value in its cells [row].
     """
 
     x: Floats
     sums: Floats
     counts: Floats
+    own: Floats
     n: int
     n_missing: int
+    connected: bool = True
+    nested: bool = False
+    fit: AdditiveFit | None = None
+    places: Codes | None = None
 
     @classmethod
-    def from_rows(cls, clusters: ArrayLike, x: ArrayLike, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
-        """Sum the values [row] of clusters [row] at W values [row]; NaN is no value.
+    def from_rows(cls, rows: pd.DataFrame, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
+        """Sum the values [row] of the column `cluster` at the column `w_value`; NaN is no value.
 
-        Clusters without any scored row [row] are excluded. Both axes are sorted, so the order of rows does not matter.
+        A unit (column `unit`) is a sentence with a prompt. Clusters without any scored row [row] are excluded. Both axes are sorted,
+        so the order of rows does not matter.
         """
+        clusters, x = rows["cluster"], rows["w_value"]
         names, seen = np.asarray(clusters), ~np.isnan(values)
         names = names.astype(str) if names.dtype == object else names
         of_row, levels = pd.factorize(names, sort=True, use_na_sentinel=False)
@@ -78,11 +97,36 @@ class Cells:
         seen &= has_rows[of_row]
         cell = (np.cumsum(has_rows) - 1)[of_row[seen]] * len(axis) + at[seen]
         shape = int(has_rows.sum()), len(axis)
-        sums, counts = (
-            np.bincount(cell, weights=weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
-            for weights in (values[seen], np.ones(len(cell)))
-        )
-        return cls(axis, sums, counts, len(cell), len(values) - len(cell))
+        sums, counts = (_sums(cell, weights, shape) for weights in (values[seen], np.ones(len(cell))))
+        plain = cls(axis, sums, counts, sums, len(cell), len(values) - len(cell))
+        return plain._without_levels(pd.factorize(rows["unit"].to_numpy()[seen], sort=True)[0], cell, values[seen])
+
+    def _without_levels(self, unit: Codes, cell: Codes, values: Floats) -> Cells:
+        """The cells without the levels of the units [scored row], else of the clusters, if some of these lack W values."""
+        cluster, w = np.divmod(cell, len(self.x))
+        for codes in (unit, cluster):
+            shape, places = (int(codes.max(initial=-1)) + 1, len(self.x)), codes * len(self.x) + w
+            if shape[0] == len(codes) > 1:
+                continue  # one row each
+            counts = _sums(places, np.ones(len(cell)), shape)
+            if (counts * len(cell) == np.outer(counts.sum(axis=1), counts.sum(axis=0))).all():
+                return self  # plain means have the same levels
+            if (fit := additive_fit(_sums(places, values, shape), counts)) is None:
+                continue
+            cluster_of = np.zeros(shape[0], dtype=np.int64)
+            cluster_of[codes] = cluster
+            influences, own = np.zeros_like(self.sums), self.sums
+            np.add.at(influences, cluster_of, fit.influences)
+            if nested := shape[0] > len(np.unique(cluster)):
+                own = _sums(cell, values - (np.bincount(codes, values) / fit.sizes)[codes], own.shape)
+            sums = self.counts * fit.means + self.counts.sum(axis=0) * influences
+            return replace(self, sums=sums, own=own, nested=nested, fit=fit, places=places)
+        return replace(self, connected=False)
+
+    @property
+    def adjusted(self) -> bool:
+        """Whether some units lack W values, so that the means are those of an additive fit of units and W values."""
+        return self.fit is not None
 
     @property
     def means(self) -> Floats:
@@ -100,7 +144,8 @@ class Cells:
         if clusters.all() and values.all():
             return self
         place = np.ix_(clusters, values)
-        return replace(self, x=self.x[values], sums=self.sums[place], counts=self.counts[place])
+        sums, counts, own = (one[place] for one in (self.sums, self.counts, self.own))
+        return replace(self, x=self.x[values], sums=sums, counts=counts, own=own)
 
     def log_odds(self) -> Cells:
         """Cells with the log-odds of the means, and the first-order influence of each sentence on them.
@@ -112,6 +157,17 @@ class Cells:
         steepness = 100 / (inside * (100 - inside))
         sums = self.counts * special.logit(inside / 100) + (self.sums - self.counts * means) * steepness
         return replace(self, sums=sums)
+
+
+def _sums(codes: Codes, weights: Floats, shape: tuple[int, int]) -> Floats:
+    summed: Floats = np.bincount(codes, weights=weights, minlength=shape[0] * shape[1]).astype(np.float64)
+    return summed.reshape(shape)
+
+
+def unit_codes(observations: pd.DataFrame) -> Codes:
+    """Code of the sentence with its prompt, and with its value of a crossed list, of each row [row]."""
+    names = [name for name in ("prompt", "cluster", "sentence", OTHER_INDEX) if name in observations]
+    return np.asarray(observations.groupby(names, dropna=False).ngroup(), dtype=np.int64)
 
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
@@ -162,10 +218,10 @@ def why_few(n_clusters: int, n_values: int = MIN_VALUES) -> str:
     return ""
 
 
-def why_not_crossed(counts: Floats, least: int) -> str:
-    """Reason why these counts [cluster, w] do not allow a test; "" if a sentence has at least `least` W values."""
-    if (counts > 0).sum(axis=1).max(initial=0) >= least:
-        return ""
+def why_not_crossed(cells: Cells, least: int) -> str:
+    """Reason why these cells do not allow a test; "" if a sentence has at least `least` W values."""
+    if (cells.counts > 0).sum(axis=1).max(initial=0) >= least:
+        return "" if cells.connected or least < MIN_W_VALUES else APART
     return (
         f"No sentence has {least} W values or more, so effects of sentences and values cannot be separated; give rows of one sentence "
         "the same text_index or cluster."
@@ -195,6 +251,10 @@ def measure_association(
     """All results of each (model, challenge, prompt, w_name), in order of appearance.
 
     - `mean_mass`, percent: mean over the W means, of each group and of other words. Not tested.
+    Where sentences or prompts lack some W values, the W means are those of a least-squares fit of sentences (with their prompts) and W
+    values (`additive_fit`), so that they do not depend on which sentences are present; without missing values they are plain means. If
+    sentences do not connect all W values, the means are plain and slopes have no test.
+
     - `w_effect`, percentage points, of each group and gap: standard deviation of the effects of the W values, without the noise of the
     sentences. Its test asks whether the answers depend on these W values, for other sentences too (`covariate_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and test hold for other
@@ -225,7 +285,8 @@ def measure_association(
     differ in sign. Effects of W have no interval then, and the p of their lower bound; r is that of the midpoints.
 
     Args:
-        observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `missing_reason`
+        observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, optionally
+            `sentence` (of several in a cluster), `missing_reason`
             ("" if scored), and in percent `other_words` and one column per group; `w_value`, the number of W on its scale, if it
             differs from `w_index`. An all-zero row is a measurement.
         groups: columns of the word groups.
@@ -257,8 +318,21 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
     return _line(cells.x, cells.means)
 
 
+def with_adjusted_means(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+    """The rows of one (model, challenge, prompt, w_name), shifted so that their means by W are those of `measure_association`."""
+    rows, shifted = _table(observations, groups), {}
+    for group in groups:
+        values = rows[group].to_numpy()
+        cells = _cells(rows, values)
+        if cells.adjusted:
+            means = cells.means[np.searchsorted(cells.x, rows["w_value"])]
+            plain = rows.groupby("w_value")[group].transform("mean").to_numpy()
+            shifted[group] = values - plain + means
+    return observations.assign(**shifted)
+
+
 def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
-    return Cells.from_rows(rows["cluster"], rows["w_value"], values, rows["scored"])
+    return Cells.from_rows(rows, values, rows["scored"])
 
 
 def _measure(
@@ -327,8 +401,18 @@ class _Series:
         return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
 
 
-_Ends: TypeAlias = tuple[Cells, Cells]
-"""Cells with the lower and with the upper bounds of hidden masses."""
+_Ends: TypeAlias = Callable[[Floats | None], tuple[Cells, Cells]]
+"""Cells with the masses at which a weighted sum of the means [w] is smallest and largest; with the lowest and highest masses for None."""
+
+
+def _end_cells(rows: pd.DataFrame, low: Floats, high: Floats, weights: Floats | None) -> tuple[Cells, Cells]:
+    grows, cells = np.ones(len(rows), dtype=np.bool_), _cells(rows, low)
+    if weights is not None and cells.fit is not None:
+        gradient = cells.fit.gradient(np.where(cells.counts.any(axis=0), weights, 0.0))
+        grows[~np.isnan(low)] = gradient.ravel()[cells.places] >= 0
+    elif weights is not None:
+        grows = weights[np.searchsorted(cells.x, rows["w_value"])] >= 0
+    return _cells(rows, np.where(grows, low, high)), _cells(rows, np.where(grows, high, low))
 
 
 def _bounds(rows: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> dict[tuple[str, str], _Ends]:
@@ -341,7 +425,7 @@ def _bounds(rows: pd.DataFrame, groups: Sequence[str], gaps: Sequence[tuple[str,
         return {}
     if np.array_equal(low[OTHER_WORDS], high[OTHER_WORDS], equal_nan=True):
         del ends["other_words", OTHER_WORDS]  # a table may bound its groups alone
-    return {key: (_cells(rows, least), _cells(rows, greatest)) for key, (least, greatest) in ends.items()}
+    return {key: partial(_end_cells, rows, least, greatest) for key, (least, greatest) in ends.items()}
 
 
 def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
@@ -371,7 +455,8 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
     mean = _mean_mass(series)
     if ends is None or math.isnan(mean.value):
         return mean
-    least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends)
+    all_w = np.ones(len(series.cells.x))
+    least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends(all_w))
     if series.enough:  # a mass is between 0 and 100 for other sentences too
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
@@ -386,13 +471,13 @@ def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     effect = _w_effect(series, seed)
     if ends is None or math.isnan(effect.p):
         return effect
-    low, high = (cells.drop_empty() for cells in ends)
+    low, high = (cells.drop_empty() for cells in ends(None))
     least, greatest = low.means, high.means
     width = greatest - least
     level = (least.max() + greatest.min()) / 2
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
-    p = covariate_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
-    p = p if least.max() > greatest.min() else 1.0
+    p = covariate_effect(low.own + share * (high.own - low.own), low.counts, seed=seed).p
+    p = p if least.max() > greatest.min() and not low.nested else 1.0
     return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes(effect.note, HIDDEN))
 
 
@@ -407,13 +492,8 @@ def _bound_slope(
     slope, interval = measured(series)
     if ends is None or math.isnan(slope.value):
         return slope, interval
-    low, high = ends
-    x = low.x
-    after = x >= x[low.counts.any(axis=0)].mean()
-    mixed = [
-        replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
-        for first, last in ((high, low), (low, high))
-    ]
+    x = series.cells.x
+    mixed = ends(x - x[series.cells.counts.any(axis=0)].mean())
     of_ends, intervals = zip(*(measured(replace(series, cells=cells, at_end=True)) for cells in mixed), strict=True)
 
     def outer(level: float) -> tuple[float, float]:
@@ -434,7 +514,7 @@ def _mean_mass(series: _Series) -> Result:
         variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
         if variance > (SAME_SHARE * value) ** 2:
             low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
-    note = _join_notes(_left_out(series, "mean"), _no_interval(series, low))
+    note = _join_notes(_left_out(series, "mean"), _no_interval(series, low), ADJUSTED * cells.adjusted)
     return series.result("mean_mass", value=value, low=low, high=high, note=note)
 
 
@@ -444,12 +524,12 @@ def _w_effect(series: _Series, seed: int) -> Result:
         return series.result("w_effect", note=few)
     extras = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
-        note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
-        return series.result("w_effect", value=effect_sd(cells.sums, cells.counts), extras=extras, note=note)
-    effect = covariate_effect(cells.sums, cells.counts, seed=seed)
+        note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells, 2)
+        return series.result("w_effect", value=effect_sd(cells.own, cells.counts), extras=extras, note=note)
+    effect = covariate_effect(cells.own, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.value
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
-    note = _join_notes(_left_out(series, "test"), why_not_crossed(cells.counts, 2) or _no_interval(series, low))
+    note = _join_notes(_left_out(series, "test"), why_not_crossed(cells, 2) or _no_interval(series, low))
     return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=extras, note=note)
 
 
@@ -473,7 +553,7 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
         "last": float(last),
     }
     p, interval, flat = math.nan, _no_limits, math.isnan(line.r)
-    if series.enough and not flat:
+    if series.enough and cells.connected and not flat:
         parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
         fit = trend(cells.x, parts)
         p = float(fit.p[0])
@@ -491,7 +571,9 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
         if p >= CERTAIN_P and not series.at_end:
             extras["detectable_slope"] = detectable_slope(cells.x, parts)
         extras |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
-    note = _join_notes(_left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p))
+    note = _join_notes(
+        _left_out(series, "line"), FLAT if flat else _why_untested(series, cells, p), ADJUSTED * cells.adjusted
+    )
     low, high = interval(LEVEL)
     slope = series.result("slope", value=line.slope, low=low, high=high, unit=unit, p=p, extras=extras, note=note)
     return slope, interval
@@ -575,7 +657,7 @@ def _why_untested(series: _Series, cells: Cells, p: float) -> str:
         return few
     if math.isfinite(p):
         return ""
-    return why_not_crossed(cells.counts, 3) or "The means lie on the line exactly, so its error is unknown."
+    return why_not_crossed(cells, 3) or "The means lie on the line exactly, so its error is unknown."
 
 
 def _no_interval(series: _Series, low: float) -> str:
@@ -603,6 +685,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         if name == "cluster":
             columns[name] = pd.factorize(texts, sort=True)[0][codes]  # numbers, in the order of names
     scored = (columns.pop("missing_reason") == "").to_numpy()
+    columns["unit"] = unit_codes(observations)
     columns["w_value"] = float_column(observations, "w_value" if "w_value" in observations else "w_index")
     columns["scored"] = scored
     for name in (OTHER_WORDS, *groups):

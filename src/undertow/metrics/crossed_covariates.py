@@ -26,6 +26,7 @@ import pandas as pd
 from undertow.metrics.covariate_association import (
     BOUNDS,
     HIDDEN,
+    OTHER_INDEX,
     UNORDERED,
     are_deciding,
     facets,
@@ -56,7 +57,8 @@ def with_margins(
             called = f"{part['name']} over {other['name']}"
             index, axis = places[at], np.asarray(part["axis"], dtype=np.float64)
             values = np.asarray(part["values"], dtype=object)
-            tables.append(rows.assign(w_name=called, w_index=index, w_value=axis[index], w=values[index]))
+            margin = rows.assign(w_name=called, w_index=index, w_value=axis[index], w=values[index])
+            tables.append(margin.assign(**{OTHER_INDEX: places[1 - at]}))
             facts[called] = {key: part[key] for key in ("order", "scale", "unit", "uneven")}
     return (pd.concat(tables, ignore_index=True) if len(tables) > 1 else observations), facts
 

@@ -17,6 +17,7 @@ import pandas as pd
 from scipy import special
 
 from undertow.metrics.covariate_association import (
+    ADJUSTED,
     BOUNDS,
     MIN_W_VALUES,
     RUN_KEYS,
@@ -25,6 +26,7 @@ from undertow.metrics.covariate_association import (
     facets,
     float_column,
     slope_unit,
+    unit_codes,
     why_few,
     why_not_crossed,
 )
@@ -76,7 +78,8 @@ def drift_differences(
     baseline, _ = sides
     names = [*RUN_KEYS, "cluster"]
     keys = baseline[names].astype(object).where(baseline[names].notna(), "").astype(str).reset_index(drop=True)
-    keys["x"] = float_column(baseline, "w_value" if "w_value" in baseline else "w_index")
+    keys["unit"] = unit_codes(baseline)
+    keys["w_value"] = float_column(baseline, "w_value" if "w_value" in baseline else "w_index")
     scored = np.all([(side["missing_reason"].fillna("") == "").to_numpy() for side in sides], axis=0)
     masses = {group: [float_column(side, group) for side in sides] for group in design["groups"]}
     series = {("group", group): both for group, both in masses.items()}
@@ -97,7 +100,7 @@ def drift_differences(
             first, second = (np.where(scored & ~np.isnan(sum(both)), one, math.nan)[rows.index] for one in both)
             alike = np.abs(second - first) <= ROUNDING_SHARE * np.maximum(np.abs(first), np.abs(second))
             of_rows = np.where(alike, 0.0, second - first), first, second
-            cells = (Cells.from_rows(rows["cluster"], rows["x"], values).drop_empty() for values in of_rows)
+            cells = (Cells.from_rows(rows, values).drop_empty() for values in of_rows)
             one = _Series({**about, "pronoun": pronoun}, kind == "gap", *cells)
             measured = _measure(one, covariate, margin, seed, is_hidden=(kind, pronoun) in hidden)
             results += [replace(result, measure=f"{result.measure}{ending}") for result in measured]
@@ -165,6 +168,8 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         return replace(result, value=slope, note=why_few(len(cells.sums), len(cells.x)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
+    if not cells.connected:
+        return replace(result, value=slope, note=why_not_crossed(cells, 3))
     parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
     least = margin(replace(result, value=slope))
     fit = trend(cells.x, parts)
@@ -186,7 +191,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         "autocorrelation": float(fit.autocorrelation[0]),
         "values_sd": float(fit.values_sd[0]),
     }
-    note = "" if math.isfinite(low) else why_not_crossed(cells.counts, 3) or NO_NOISE
+    note = (ADJUSTED if cells.adjusted else "") if math.isfinite(low) else why_not_crossed(cells, 3) or NO_NOISE
     return replace(result, value=slope, low=low, high=high, p=p, extras=extras, note=note)
 
 
@@ -196,14 +201,12 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
         return replace(result, note=why_few(len(cells.sums)))
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    outer, inner = (
-        covariate_effect(cells.sums, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL)
-    )
+    outer, inner = (covariate_effect(cells.own, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
     result = replace(result, value=outer.value)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     extras = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
-    note = why_not_crossed(cells.counts, 2)
+    note = why_not_crossed(cells, 2)
     return replace(result, low=outer.low, high=outer.high, p=p, extras=extras, note=note)
 
 

@@ -150,7 +150,12 @@ class Run:
             "audit": manifest["audit"],
             "method": audit.method,
             "version": version,
-            "models": [{**_NO_IDENTITY, **part["identity"], "name": part["name"]} for part in parts],
+            # A recorded table is one part, with all its models.
+            "models": [
+                {**_NO_IDENTITY, **part["identity"], "name": name}
+                for part in parts
+                for name in ([part["name"]] if part["identity"] else rows["model"].unique())
+            ],
             "title": design.get("title", OWN_ITEMS),
             "source": design.get("source", ""),
             "n_items": len(rows),

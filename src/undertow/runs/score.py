@@ -299,8 +299,10 @@ def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[
         )
     strange = sorted(set(sizes) - {point.model for point in measured})
     if strange:
+        lacks = any(result.group.get("model") == strange[0] for result in results)
+        where = "which has no AUROC; add its run of task-specification" if lacks else "which is in none of these runs"
         raise UndertowError(
-            f"--size names {strange[0]!r}, which is in none of these runs; they have {', '.join(sorted({p.model for p in measured}))}"
+            f"--size names {strange[0]!r}, {where}; those with one are {', '.join(sorted({p.model for p in measured}))}"
         )
     notes_by_model = {
         measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}

@@ -154,8 +154,8 @@ def read_answers(path: Path | Table, task: Task, protocol: str) -> tuple[Observa
         frame = _read_replies(frame, labels, task)
     elif labels:
         given = frame["answer"].str.strip()
-        bare = given.str.removesuffix(".")
-        frame["answer"] = bare.where(bare.str.casefold().isin(named) & ~given.str.casefold().isin(named), given)
+        whole, bare = (text.str.casefold().map(named) for text in (given, given.str.removesuffix(".")))
+        frame["answer"] = whole.fillna(bare).fillna(given)  # a label as it is written, whatever the case of the answer
         answer, why = frame["answer"].str.casefold(), frame["missing_reason"]
         frame["missing_reason"] = why.mask((why == "") & ~answer.isin(named), NO_LABEL).mask(
             (why == "") & (answer == ""), NO_ANSWER

@@ -224,10 +224,10 @@ def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]
     scored = frame[frame["missing_reason"] == ""]
     models_of_note: dict[str, list[str]] = {}
     for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
-        n_clusters = int(rows["cluster"].nunique())
-        of_list = item_limit.ListSizes(
-            str(name), str(covariates[str(name)]["scale"]), n_clusters, n_clusters, int(rows["w_index"].nunique())
-        )
+        n_clusters, n_values = (int(rows[column].nunique()) for column in ("cluster", "w_index"))
+        n_sentences = int(rows["sentence"].nunique()) if "sentence" in rows else n_clusters
+        scale = str(covariates[str(name)]["scale"])
+        of_list = item_limit.ListSizes(str(name), scale, n_sentences, n_clusters, n_values)
         models_of_note.setdefault(of_list.limitation(), []).append(str(model))
     everywhere = scored["model"].nunique()
     return [

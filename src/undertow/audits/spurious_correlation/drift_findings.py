@@ -15,6 +15,7 @@ from undertow.audits.shared.model_comparison import is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.data.text_files import number_between
 from undertow.errors import on_one_line
+from undertow.metrics.covariate_association import ADJUSTED
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import change_over_list
 from undertow.report.sentence_templates import sentences
@@ -36,7 +37,7 @@ OTHER_WORDS = "other_words"
 ALL_PROMPTS = f"slope_gap{OVER_PROMPTS}"
 """The slope gap of the masses averaged over prompts."""
 TIE = 1e-9
-"""Relative difference below which slopes are equal."""
+"""Relative difference below which changes are equal."""
 
 
 def findings(observations: Observations, results: Sequence[Result], texts: pd.DataFrame) -> list[Finding]:
@@ -258,6 +259,11 @@ class DriftFinding:
         return on_one_line(f"from {first} to {last}" + (f" ({order})" if order else ""))
 
     @property
+    def adjusted(self) -> str:
+        """Sentence on means that are adjusted because values are missing; "" for plain means."""
+        return ADJUSTED if any(one.result.note == ADJUSTED for one in self.drifts) else ""
+
+    @property
     def other_words(self) -> str:
         """Sentence on the mass on other words."""
         by_prompt = self.drifts[0].result.group.get("prompt")
@@ -282,19 +288,25 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
     n_challenges = len({challenge for challenge, _, _ in by_pair})
     for (challenge, w_name, pair), models in by_pair.items():
         known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
-        ranked = sorted((gaps[0] for gaps in known if gaps), key=lambda gap: -abs(gap.value))
+        ranked = sorted((gaps[0] for gaps in known if gaps), key=change_over_list, reverse=True)
+        # A model with too few texts for a test is not compared with one that has enough.
+        ranked = [gap for gap in ranked if math.isfinite(gap.p)] or ranked
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
             most, least = (
-                [one for one in ranked if abs(abs(one.value) - abs(end.value)) <= TIE * abs(end.value)]
+                [
+                    one
+                    for one in ranked
+                    if abs(change_over_list(one) - change_over_list(end)) <= TIE * change_over_list(end)
+                ]
                 for end in (ranked[0], ranked[-1])
             )
             lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
             what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
             what += f" ({challenge})" if n_challenges > 1 else ""
             text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least))
-            rank = 1000.0 + abs(ranked[0].value)
+            rank = 1000.0 + change_over_list(ranked[0])
             claims.append(Finding(text, n_claimed > 0, rank, results=tuple(ranked), decision_rule=words.models_rule))
     return claims
 

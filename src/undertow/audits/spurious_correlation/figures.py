@@ -34,6 +34,7 @@ TRAJECTORIES = {
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
+    from undertow.metrics.covariate_association import with_adjusted_means
     from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
     from undertow.report.figures.surface import describe_surface, surface
 
@@ -67,12 +68,13 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         lines = _fitted_lines(facet, groups, design, n_points=100)
         order = str(covariate.get("order", ""))
         x_label = f"{w_name} ({order})" if order and order != "as listed" else w_name
-        figure = spectrum(facet, groups, title=title, lines=lines, x_label=x_label, measured=measured)
+        adjusted = with_adjusted_means(facet, groups)
+        figure = spectrum(adjusted, groups, title=title, lines=lines, x_label=x_label, measured=measured)
         caption = f"{mean} of each word group at every {w_name}, in percent, {texts}."
         if lines:
             over = "the index of the value in its list" if lines[0].step == "step" else "the value"
             caption += f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
-        yield Drawing(name, figure, caption, describe_spectrum(facet, groups, lines, mean), of)
+        yield Drawing(name, figure, caption, describe_spectrum(adjusted, groups, lines, mean), of)
 
 
 def _fitted_lines(
@@ -130,6 +132,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 high=gaps[0].high,
                 r_squared=sum(squares) / len(squares) if squares else math.nan,
                 n_prompts=sum(bool(one.group["prompt"]) for one in of_prompts),
+                step=gaps[0].unit.partition(" per ")[2].replace("step", "step of W") or "step of W",
             )
             by_pair.setdefault(pair, []).append(point)
     return by_pair
@@ -167,6 +170,7 @@ def _draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterat
 
 def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
     """Draw every model by every prompt, for every challenge and W with several of either."""
+    from undertow.metrics.covariate_association import with_adjusted_means
     from undertow.report.figures.model_grid import describe_model_grid, model_grid
 
     design = observations.design
@@ -186,6 +190,7 @@ def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dr
             continue
         lines = {key: _fitted_lines(rows, groups, design, n_points=50) for key, rows in panels.items()}
         mean, measured = _mean_and_label(design, models)
+        panels = {key: with_adjusted_means(rows, groups) for key, rows in panels.items()}
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
             figure=model_grid(panels, groups, lines, title=f"{mean} by {w_name} · {challenge}", measured=measured),

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from undertow.audits.shared.item_limit import ListSizes
 from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS
+from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS, Cells, unit_codes
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, detectable_change, spread_evenly, step_of
@@ -238,11 +237,9 @@ def noise_of(observations: Observations, pronoun: str) -> ObservedNoise:
     rows = scored[(scored[list(OVER_PROMPTS_KEYS)] == first[list(OVER_PROMPTS_KEYS)]).all(axis=1)]
     masses = rows[list(series[pronoun])].to_numpy(dtype=np.float64)
     at = rows["w_value" if "w_value" in rows else "w_index"].to_numpy(dtype=np.float64)
-    table = pd.DataFrame({"cluster": rows["cluster"].astype(str).to_numpy(), "w": at})
-    table["mass"] = masses[:, 0] - (masses[:, 1] if masses.shape[1] > 1 else 0.0)
-    cells = table.dropna().groupby(["cluster", "w"])["mass"].agg(["sum", "count"]).unstack(fill_value=0)
-    sums, counts = (cells[name].to_numpy(dtype=np.float64) for name in ("sum", "count"))
-    places = cells["sum"].columns.to_numpy(dtype=np.float64)
+    values = masses[:, 0] - (masses[:, 1] if masses.shape[1] > 1 else 0.0)
+    cells = Cells.from_rows(rows.assign(w_value=at, unit=unit_codes(rows)), values).drop_empty()
+    places, sums, counts = cells.x, cells.sums, cells.counts
     about = {name: str(first[name]) for name in OVER_PROMPTS_KEYS} | {"pronoun": pronoun}
     if len(sums) < MIN_CLUSTERS or len(places) < MIN_VALUES:
         raise UndertowError(

@@ -216,7 +216,9 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
-_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words")
+_KEPT = (
+    "model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "sentence", "missing_reason", "other_words",
+)  # fmt: skip
 
 
 # The table on the page.

@@ -7,6 +7,6 @@ SCHEMA = RecordSchema(
     WordDesign,
     SENTENCE_COLUMNS
     | columns("sentence", empty="expected", numbers="coreferent percent_female", truth="well_specified"),
-    (*REQUIRED, "part", "sentence", "well_specified"),
+    (*REQUIRED, "part", "sentence"),
     shares_only=True,
 )

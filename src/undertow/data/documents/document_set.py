@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, model_validator
 
 from undertow._schemas import Text
 from undertow.data.text_files import RESOURCES, TableRow, header, plain_name, read_records
-from undertow.errors import UndertowError, closest
+from undertow.errors import UndertowError, closest, shorten_list
 
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
     "identity": ("disability", "ethnicity", "nationality", "gender", "race", "age", "religion", "sexuality"),
@@ -162,16 +162,25 @@ class RephrasePair(_Row):
 
 
 def _document_set(path: Path, schema: type[_Row], what: str) -> DocumentSet:
-    ids: dict[str, int] = {}
+    ids, texts, notes = dict[str, int](), dict[str, int](), unused_columns(header(path), _Row.model_fields)
+    repeats: list[str] = []
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     for line, row in read_records(path, schema):
         name = row.id or f"line {line}"
         if ids.setdefault(name, line) != line:
             raise UndertowError(f"{path}, line {line}: repeats the id {name!r} of line {ids[name]}; give each its own")
         dimension = row.dimension.lower() if row.dimension.lower() in DIMENSIONS else row.dimension
+        if near := closest(dimension, DIMENSIONS) if dimension not in ("", *DIMENSIONS) else "":
+            notes.append(f"line {line} has the dimension {dimension!r}, which is a label of its own{near}")
+        if schema is DocumentRow and texts.setdefault(row.text, line) != line:
+            repeats.append(f"{line} (that of line {texts[row.text]})")
         parts[row.split].append(Document(name, row.text or row.span, row.biased, dimension, row.span, row.rephrasing))
     if not parts[EVALUATION]:
         raise UndertowError(f"{path}: all rows are for training; set some to split {EVALUATION}")
     evaluation, training = map(tuple, parts.values())
-    notes = (*unused_columns(header(path), _Row.model_fields), *seen_in_training(evaluation, training))
-    return DocumentSet(plain_name(path), f"{what} of {path.name}", path.name, evaluation, training, notes)
+    if repeats:
+        notes.append(
+            f"bias-diagnosis asks each text once, as biased if one of its rows is; repeated in line {shorten_list(repeats, 4)}"
+        )
+    notes += seen_in_training(evaluation, training)
+    return DocumentSet(plain_name(path), f"{what} of {path.name}", path.name, evaluation, training, tuple(notes))

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,15 @@ def numbers_of(values: Sequence[str]) -> tuple[float, ...]:
     return numbers if all(map(math.isfinite, numbers)) else ()
 
 
+def dates_of(values: Sequence[str]) -> tuple[float, ...]:
+    """The values as days [w]; () if they are not all ISO dates or times."""
+    try:
+        times = [datetime.fromisoformat(value.strip()).replace(tzinfo=None) for value in values]
+    except ValueError:
+        return ()
+    return tuple((one - datetime.min) / timedelta(days=1) for one in times)
+
+
 def direction(numbers: Sequence[float]) -> int:
     """1 where each number is larger than the one before it, -1 where each is smaller, 0 otherwise."""
     steps = np.diff(np.asarray(numbers, dtype=np.float64))
@@ -78,7 +88,7 @@ def evenly_spaced(values: Sequence[str], places: Sequence[int] | None = None) ->
 MIN_VALUES = 3
 """A line through two points has no error bars."""
 MAX_YEAR, MAX_DATES = 10**6, 10**5
-AS_LISTED, UNORDERED = "as listed", "in no order"
+AS_LISTED, UNORDERED, BY_DATE = "as listed", "in no order", "dates, earliest first"
 """The order of a list that nothing more is known of, and of one that has none."""
 YEARS = ("date", "year")
 """Names of lists whose numbers are years."""

@@ -31,10 +31,11 @@ class ModelPoint:
         parameters: number of parameters; NaN if unknown.
         objective: training objective; "" if unknown.
         post_training: last stage of post-training; "" if none is known.
-        gap: slope of the first group minus that of the second, percentage points per step of W, mean over prompts.
+        gap: slope of the first group minus that of the second, percentage points per `step`, mean over prompts.
         low, high: its 95% interval; NaN where there is none.
         r_squared: squared correlation of the fitted lines, mean over lines, in 0 to 1; NaN if undefined.
         n_prompts: number of prompts in the means.
+        step: unit of W, the same for all models.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ModelPoint:
     high: float
     r_squared: float
     n_prompts: int
+    step: str = "step of W"
 
     @property
     def sized(self) -> bool:
@@ -84,7 +86,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
     prompts = sorted({point.n_prompts for point in drawn if point.n_prompts})
     over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))
     mean = f", mean over {over} prompts" if prompts and prompts[-1] > 1 else ""
-    lead = f"Slope gap, {plain(gap)}: percentage points per step of W{mean}, with 95% interval."
+    lead = f"Slope gap, {plain(gap)}: percentage points per {plain(points[0].step)}{mean}, with 95% interval."
     words = [title, gap, *(text for point in points for text in (point.name, point.objective, point.post_training))]
     with lettering("".join(words)):
         sheet = Sheet(title, lead, _left_out(points))
@@ -121,7 +123,7 @@ def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
     """Alt text of `slope_against_size`."""
     drawn = [point for point in points if math.isfinite(point.gap)]
     drawn.sort(key=lambda point: (not point.sized, point.parameters if point.sized else 0.0))
-    return described("sizes", drawn, gap, _left_out(points))
+    return described("sizes", drawn, gap, points[0].step, _left_out(points))
 
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
@@ -201,4 +203,4 @@ def _draw_point(axes: Axes, x: float, point: ModelPoint, colour: str, marker: st
     # Small markers are drawn above large ones.
     axes.scatter([x], [point.gap], s=size, marker=marker, zorder=5 - size / 1000, **look)
     ends = f", 95% interval {interval(point.low, point.high)}" if math.isfinite(point.low) else ""
-    hover(axes, [x], [point.gap], [f"{point.name}: {slope(point.gap)} points per step{ends}"])
+    hover(axes, [x], [point.gap], [f"{point.name}: {slope(point.gap)} points per {point.step}{ends}"])

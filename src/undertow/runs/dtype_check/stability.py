@@ -156,6 +156,8 @@ def moved_by(result: Result, error: float) -> Result:
     value, low, high = result.value - error, result.low - error, result.high - error
     if result.measure in STANDARD_DEVIATIONS:
         value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))
+    if "last" in extras and result.value:
+        extras["last"] = extras["first"] + (extras["last"] - extras["first"]) * value / result.value
     p, q = _moved_test((result.p, result.q), result, value)
     if f"{OTHER_TEST}_p" in extras:
         names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
