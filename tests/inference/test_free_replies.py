@@ -302,7 +302,7 @@ def test_run_tells_of_stored_answers_other_served_models_and_cut_replies(
         replies = iter([said("No. It", finish_reason="length") | {"model": "other", "system_fingerprint": "fp"}] * 2)
         second = cli(*words, "--base-url", seen.url, "--n-documents", "8", "--out", "second")
         assert [asked.body["max_tokens"] for asked in seen.requests] == [300] * 8
-    assert "1 missing: the server's content filter stopped the answer" in first.stdout
+    assert "1 missing: refusal: the server's content filter withheld the reply" in first.stdout
     prune = "`undertow cache prune -m openai:some-model`"
     served = "were served under several names or fingerprints: some-model (5), other (fingerprint fp) (2)."
     cut = "2 of 8 replies of openai:some-model were cut off at the limit of 300 tokens"
