@@ -26,7 +26,6 @@ MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|then|(?:kind|sort)(?:a| of)|i guess)\b,? )+(?=\w)", re.IGNORECASE)
 NEXT_STATEMENT = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
@@ -97,7 +96,8 @@ class YesNoReader(ChoiceReader):
         return what
 
     def _opening_word(self, start: str) -> str | None:
-        known, start = rules(), CONJUNCTION.sub("", start)
+        known = rules()
+        start = known.patterns["shape.leads_in"].sub("", start)
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
             return YES
@@ -181,7 +181,7 @@ class YesNoReader(ChoiceReader):
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
-            or next((what for part in pieces[2:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
+            or next((what for part in pieces[2:] if (what := self.whole(known.patterns["shape.leads_in"].sub("", part)))), None)
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or next(iter(elliptic), None)
@@ -218,7 +218,8 @@ class YesNoReader(ChoiceReader):
                 return 1 + _negations(part[: hits[0].start()])
             end = hits[1].start() if len(hits) > 1 else len(part)
             behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
-            return _negations(part[: hits[0].start()]) or _negations(behind)
+            before = re.sub(r"\bwho\b.*", "", part[: hits[0].start()])
+            return _negations(before) or _negations(behind)
         if known.has("shape.no_reason_not", part):
             return 0
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
