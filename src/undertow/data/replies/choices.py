@@ -39,7 +39,7 @@ LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
     "shape.sees_none": "No.", "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
-    "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".",
+    "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".", "shape.listing": " ",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -187,12 +187,13 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
-        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
+        sentences = [one.strip(" :;)") for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         claims = [
             one
             for before, one in pairwise(("", *sentences))
             if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
             and not (before.endswith("?") and self.answers_another(before, one))
+            and not (before and known.starts("shape.gives_reason", one))
         ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
             return None
@@ -347,10 +348,8 @@ class ChoiceReader:
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        known, is_cut = rules(), claim != clause
-        both = is_cut and known.has("choice.both", claim) and not known.has("choice.possible", claim)
-        both = both or known.starts("shape.starts_both", claim)
-        joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
+        whats = {vote.what for vote in self.claim_votes(claim)} if claim != clause else set()
+        joint = BOTH in whats or (NEITHER in whats and clause.startswith(claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 

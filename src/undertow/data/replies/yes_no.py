@@ -19,7 +19,7 @@ from undertow.data.replies.answer_rules import (
     rules,
     stem,
 )
-from undertow.data.replies.choices import ChoiceReader, Mention
+from undertow.data.replies.choices import LEADING_ADVERB, ChoiceReader, Mention
 from undertow.data.replies.votes import DOUBTS, MEDIUM, STRONG, WEAK, Vote
 
 MAX_WORDS_OF_DENIAL = 7
@@ -89,7 +89,7 @@ class YesNoReader(ChoiceReader):
 
     def opening(self, start: str) -> str | None:
         """Yes or No at the beginning of a text; of "No, she is not qualified" what it states, if the question is negated."""
-        what = self._opening_word(start)
+        what = self._opening_word(start) or self._opening_word(LEADING_ADVERB.sub("", start))
         if what and self._n_of_question and not self.is_about_bias:
             own = rules().fill("shape.stated_behind", names=self.people).match(start)
             return (self._stated(self._claim(own.group(1))) if own else None) or what
@@ -126,10 +126,6 @@ class YesNoReader(ChoiceReader):
         """Whether a claim is a part of the clause and has a vote."""
         cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
         return cut and any(self.claim_votes(claim))
-
-    def may_cut(self, clause: str, shorter: str) -> bool:
-        """Whether a clause may be shortened; here it always may."""
-        return True
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
