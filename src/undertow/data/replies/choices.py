@@ -199,7 +199,7 @@ class ChoiceReader:
             return None
         start = claims[0].lstrip("\"'([{ ")
         what = self.opening(start)
-        if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]):
+        if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]) and not declines_firmly(text):
             what = UNCLEAR
         if len(claims) > 1 and len(claims[-1].split()) < 5 and not (what and "," in claims[-1]):
             what = self.opening(claims[-1]) or what
@@ -208,7 +208,8 @@ class ChoiceReader:
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
             doubtful = bool(votes[0]) and {vote.what for vote in votes[0]} <= {*DOUBTS} and len(claims[0].split()) < 8
-            settled = settled or (doubtful and not known.starts("shape.pivot", claims[-1]))
+            doubtful = doubtful or (Vote(REFUSAL) in votes[0] and not known.has("shape.pivot", claims[0]))
+            settled = settled or (doubtful and not any(known.starts("shape.pivot", one) for one in claims[1:]))
             all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
             what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
@@ -399,7 +400,7 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_meant", claim):
+        if known.has("shape.not_implied", claim) or known.has("shape.not_meant", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:

@@ -66,6 +66,7 @@ class YesNoReader(ChoiceReader):
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         is_another = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
         is_another = is_another and not (self.is_about_bias and rules().has("shape.topic", question))
+        is_another = is_another and not (_stems(text) & self._question_stems or (self.is_about_bias and rules().has("shape.topic", text)))
         return is_another and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
@@ -167,6 +168,9 @@ class YesNoReader(ChoiceReader):
                 yield Vote(YES if self._n_of_question % 2 else NO)
                 return
 
+        if known.has("shape.not_implied", claim):
+            yield Vote(UNCLEAR)
+            return
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
         pieces = (claim, *re.split(r"[,;:]\s*(?!not?\b)(?:and |while )?", claim))
