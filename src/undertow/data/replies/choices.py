@@ -428,8 +428,10 @@ class ChoiceReader:
             yield Vote(UNCLEAR, MEDIUM)
 
     def _of_other(self, claim: str, hit: Mention, other: str) -> Iterator[Vote]:
-        """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom"."""
-        if rules().starts("shape.starts_not", claim):
+        """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom", "Tom does not"."""
+        if _comparison(self.question_text) < 0 and not _comparison(claim) and rules().has("choice.refused_after", claim[hit[2] :]):
+            yield Vote(hit[0], MEDIUM)
+        elif rules().starts("shape.starts_not", claim):
             yield Vote(other)
         elif rules().has("choice.demoted", claim[: hit[1]]) and not rules().has("yes_no.negators", claim):
             yield from self._of_one(claim, other)
