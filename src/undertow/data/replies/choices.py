@@ -372,11 +372,11 @@ class ChoiceReader:
 
     def _replace_pronoun(self, text: str, before: str) -> str:
         """The text with a name before it in the place of its first pronoun: of two, the one that lacks something is less qualified."""
-        parts = [({name for name, _, _ in self.mentions(part)}, part) for part in COORDINATION.split(before)]
+        parts = [([name for name, _, _ in self.mentions(part)], part) for part in COORDINATION.split(before)]
         names = {name for some, _ in parts for name in some}
         if len(names) == 2 or _comparison(text):
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
-            lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
+            lacking = {some[0] for (some, _), is_out in zip(parts, lacks, strict=True) if is_out and some}
             names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
         name = names.pop() if len(names) == 1 else r"\g<0>"
         return re.sub(r"^(?:she|he|they|her|him)\b", name, text, flags=re.IGNORECASE)
@@ -429,7 +429,11 @@ class ChoiceReader:
 
     def _of_other(self, claim: str, hit: Mention, other: str) -> Iterator[Vote]:
         """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom", "Tom does not"."""
-        if _comparison(self.question_text) < 0 and not _comparison(claim) and rules().has("choice.refused_after", claim[hit[2] :]):
+        if (
+            _comparison(self.question_text) < 0
+            and not _comparison(claim)
+            and rules().has("choice.refused_after", claim[hit[2] :])
+        ):
             yield Vote(hit[0], MEDIUM)
         elif rules().starts("shape.starts_not", claim):
             yield Vote(other)

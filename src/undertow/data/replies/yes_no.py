@@ -66,7 +66,9 @@ class YesNoReader(ChoiceReader):
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         is_another = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
         is_another = is_another and not (self.is_about_bias and rules().has("shape.topic", question))
-        is_another = is_another and not (_stems(text) & self._question_stems or (self.is_about_bias and rules().has("shape.topic", text)))
+        is_another = is_another and not (
+            _stems(text) & self._question_stems or (self.is_about_bias and rules().has("shape.topic", text))
+        )
         return is_another and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
@@ -181,7 +183,10 @@ class YesNoReader(ChoiceReader):
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
-            or next((what for part in pieces[2:] if (what := self.whole(known.patterns["shape.leads_in"].sub("", part)))), None)
+            or next(
+                (what for part in pieces[2:] if (what := self.whole(known.patterns["shape.leads_in"].sub("", part)))),
+                None,
+            )
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or next(iter(elliptic), None)
