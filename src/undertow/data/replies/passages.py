@@ -253,8 +253,8 @@ def _pointed_at(passage: str, reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
-MIN_WORDS_OF_TEXT = 3
-"""Minimum number of words of a quotation that is a rewritten text."""
+MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK = 3, 3
+"""Minimum number of words of a quotation that is a rewritten text, and maximum number of a remark before one."""
 
 
 def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
@@ -262,9 +262,8 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
-    text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    text = re.sub(r"^[^.!?]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
+    text = _without_preface(passage, text)
+    text = re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
     line, _, rest = text.partition("\n")
     while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
         text = rest.strip()
@@ -281,6 +280,21 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
+
+
+def _without_preface(passage: str, text: str) -> str:
+    """A rewritten text without the remarks before it: sentences that share no word with the passage, unlike the next."""
+    ends = re.finditer(r"[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*", text)
+    start, theirs = 0, stems(passage)
+    for end in ends:
+        sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :]
+        repeats = sentence.endswith("?") and _in_passage(passage, sentence)
+        brief = len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?"))
+        is_remark = not stems(sentence) & theirs and (brief or _is_talk(passage, sentence))
+        if not (repeats or is_remark) or not stems(re.sub(r"[^.!?\n]*\?", "", rest.split("\n")[0])) & theirs:
+            break
+        start = end.end()
+    return text[start:]
 
 
 def _is_talk(passage: str, sentence: str) -> bool:
@@ -305,6 +319,9 @@ def denies_bias(passage: str, reply: str) -> bool:
 def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
+    verdicts = list(known.patterns["rewrite.verdict"].finditer(text))
+    if len(verdicts) == 1 and verdicts[0].start() and verdicts[0].end() == len(text):
+        return verdicts[0][1]
     quoted = list(_rewrite_quotations(passage, text))
     quoted = [one for one in quoted if not any(one != two and _repeats(two, one) for two in quoted)]
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted

@@ -99,18 +99,20 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
     known, theirs = rules(), stems(passage)
+    text = known.cut("reply.farewell", text)
     sentences = re.split(r"(?<=[.!?])\s", text.split("\n", maxsplit=1)[0])
     if known.has("rewrite.no", text) or any(
         declines(one)
         and not known.has("unclear.lacks", one)
+        and (declines_firmly(one) or known.has("rewrite.about", one) or not stems(one) & theirs)
         and (known.has("rewrite.request", own) or not (stems(one) & theirs or len(one.split()) > MAX_WORDS_DECLINING))
         for one in sentences
     ):
         return Reading(REFUSAL)
     if known.starts("rewrite.doubts", text):
         return Reading(UNCLEAR)
-    doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)
+    doubts = [one for one in sentences if is_unclear(one) or known.has("unclear.interjection", text)]
+    is_own = any(known.has("shape.of_oneself", one) or known.has("rewrite.about", one) for one in doubts)
     return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
 
 
