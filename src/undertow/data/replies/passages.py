@@ -356,6 +356,7 @@ def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
             len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         )
         name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
-        if is_text and not _repeats(first, inner) and known.has(name, before):
+        is_own = not first and len(stems(inner) & stems(passage)) > 0 and known.has("shape.of_oneself", before)
+        if is_text and not _repeats(first, inner) and (is_own or known.has(name, before)):
             first = first or inner
             yield inner
