@@ -38,6 +38,9 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
+    if lines and _word_of_one_group(reader, lines) is None:
+        return Reading(UNCLEAR)
     for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-MAX_CORRECTIONS:]):
         if reader.mentions(text[: correction.start()]):
             corrected = read_word(reader, text[correction.end() :])
@@ -69,10 +72,12 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if word is not None:
         return Reading(ANSWER, word)
-    if _fills_otherwise(reader, text):
+    if (reading := _read_first(reader, text)) is not None:
+        return reading
+    if _fills_otherwise(reader, text) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
-    for reading in (_read_first(reader, text), _read_quoted(reader, text), _read_lead(reader, stripped)):
+    for reading in (_read_quoted(reader, text), _read_lead(reader, stripped)):
         if reading is not None:
             return reading
     if declines(text):
@@ -93,7 +98,8 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
     doubts = declines(last) or reader.is_unclear(last)
-    return Reading(REFUSAL if declines_firmly(last) else UNCLEAR) if doubts else None
+    untold = reader.is_unclear(text) and rules().has("refusal.guesses", last)
+    return Reading(REFUSAL if declines_firmly(last) and not untold else UNCLEAR) if doubts else None
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -110,6 +116,9 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
             return Reading(ANSWER, hits[-1][0])
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
+        named = known.patterns["word.object"].match(behind)
+        if named and not reader.mentions(named.group()):
+            return Reading(OTHER)
         hits = reader.mentions(behind)
         if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
             several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
