@@ -129,6 +129,8 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
 def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
     known, first = rules(), sentences[0]
+    if (opening := _read_first(reader, first)) and opening.text and re.search(r"\w,", first.split(maxsplit=1)[0]):
+        return first
     if not (first.endswith("?") or known.has("word.offers", first)) and read_word(reader, first).outcome == ANSWER:
         return first
     given = [
