@@ -35,6 +35,8 @@ NEGATION = re.compile(
 NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
 """A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
+ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
+"""The beginning of a sentence that says something of the piece before it."""
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
 """What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
 
@@ -58,6 +60,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     several = END_OF_SENTENCE.search(whole) is not None
     if piece := _in_passage(passage, bare) or _in_passage(passage, rules().cut("aside.scope", bare)):
         return None if several and of_sentence and len(piece) == len(whole) else piece
+    if sentence := _misspelled(passage, reply):
+        return sentence
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
@@ -143,15 +147,18 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     """What the sentence around a piece says of it."""
     known, (text, start, end) = rules(), _without_pieces(reply, pieces, at)
     before = END_OF_SENTENCE.split(text[:start])[-1]
-    behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
+    behind, *later = END_OF_SENTENCE.split(text[end:], maxsplit=2)
     ends = re.search(r"\w", behind) is None
+    remark = later[0] if ends and later and ANAPHOR.match(later[0]) else behind
+    follow = [one for one in pieces if one.start >= pieces[at].end]
+    is_list = any(not END_OF_SENTENCE.search(reply[pieces[at].end : one.start]) for one in follow)
     ranks = (
         (CHOSEN, known.has("span.only", f"{before}|{behind}")),
-        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":") and not is_list),
         (ASIDE, known.has("span.example", before)),
-        (CHOSEN, known.starts("span.chosen_behind", behind)),
+        (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
     )
@@ -223,12 +230,21 @@ def _in_passage(passage: str, text: str) -> str:
     return match.group() if match else ""
 
 
+def _misspelled(passage: str, reply: str) -> str:
+    """The sentence that the reply is, misspelled; "" for other replies."""
+    return next(
+        (
+            one.strip(EDGES)
+            for one in END_OF_SENTENCE.split(passage)
+            if len(reply) < 2 * len(one)
+            and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SIMILARITY
+        ),
+        "",
+    )
+
+
 def _common_words(passage: str, reply: str) -> str:
-    """The sentence that the reply is, misspelled; else the longest shared run of words, if it is most of the reply or long enough."""
-    for one in END_OF_SENTENCE.split(passage):
-        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
-        if similarity > MIN_SIMILARITY:
-            return one.strip(EDGES)
+    """The longest shared run of words, if it is most of the reply or long enough."""
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
     match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
