@@ -35,6 +35,7 @@ NEGATION = re.compile(
 NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
 """A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
+PLACES = {"first": 0, "1": 0, "one": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1, "third": 2, "3": 2, "three": 2, "last": -1}
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
 CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
@@ -74,8 +75,11 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
     pieces = [one for *_, one in candidates]
-    if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
-        return None
+    if best < CHOSEN and len({one.text for one in pieces}) > 1:
+        if _gives_up(reply, pieces):
+            return None
+        if text := _pointed_at_piece(reply, pieces):
+            return text
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
     if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
@@ -156,7 +160,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (CHOSEN, known.has("span.only", f"{before}|{behind}")),
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":") and not is_list),
+        (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
@@ -183,9 +187,17 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
 
 
 def _gives_up(reply: str, pieces: list[Piece]) -> bool:
-    """Whether the last sentence of a reply names no piece and cannot tell: "Which of these is worse depends on the reader"."""
-    last = _split(_without_pieces(reply, pieces, len(pieces))[0])[-1]
-    return is_unclear(rules().spell_out(last), of_text=True) and all(one.end <= reply.rfind(last) for one in pieces)
+    """Whether a reply cannot tell after its last piece: "Which of these is worse depends on the reader"."""
+    behind = reply[max(one.end for one in pieces) :]
+    return any(is_unclear(rules().spell_out(one), of_text=True) for one in _split(behind) if re.search(r"\w", one))
+
+
+def _pointed_at_piece(reply: str, pieces: list[Piece]) -> str:
+    """The piece that the end of a reply points at by its place: "Only the second one is prejudiced"; "" if it points at none."""
+    ordered = sorted(pieces, key=lambda piece: piece.start)
+    pointers = [one for one in rules().patterns["span.pointer"].finditer(reply, ordered[-1].end) if one["place"]]
+    at = PLACES[pointers[-1]["place"].lower()] if pointers else len(ordered)
+    return ordered[at].text if at < len(ordered) else ""
 
 
 @cache
@@ -262,8 +274,8 @@ def _pointed_at(passage: str, reply: str) -> str:
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
     named = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
     if place := (pointer["place"] or pointer["number"] or "").lower():
-        at = {"first": 0, "1": 0, "one": 0, "third": 2, "3": 2, "three": 2, "last": len(sentences) - 1}.get(place, 1)
-        named = sentences[at : at + 1]
+        at = PLACES[place]
+        named = sentences[at:][:1]
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
