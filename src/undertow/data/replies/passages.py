@@ -188,8 +188,9 @@ def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int,
 
 def _gives_up(reply: str, pieces: list[Piece]) -> bool:
     """Whether a reply cannot tell after its last piece: "Which of these is worse depends on the reader"."""
-    behind = reply[max(one.end for one in pieces) :]
-    return any(is_unclear(rules().spell_out(one), of_text=True) for one in _split(behind) if re.search(r"\w", one))
+    behind = rules().spell_out(reply[max(one.end for one in pieces) :])
+    doubts = [re.search(r"\w", one) is not None and is_unclear(one, of_text=True) for one in _split(behind)]
+    return doubts[-1] or (any(doubts) and not _says_none(_split(behind)[-1]))
 
 
 def _pointed_at_piece(reply: str, pieces: list[Piece]) -> str:
@@ -221,7 +222,12 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
         for one in (sentences[0], sentences[-1], text)
         if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
     ]
-    return any(known.has("span.none", one) or _bias_reader().read(one).text == "No" for one in parts)
+    return any(map(_says_none, parts))
+
+
+def _says_none(text: str) -> bool:
+    """Whether a text says that there is no such span."""
+    return rules().has("span.none", text) or _bias_reader().read(text).text == "No"
 
 
 def _split(text: str) -> list[str]:
@@ -304,7 +310,9 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     cut = known.patterns["reply.farewell"].sub("", text).strip()
     text = (cut or text).strip().strip('"*`').strip()
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
-        text = known.cut("rewrite.comment", text)
+        cut = known.cut("rewrite.comment", text)
+        repeats = cut != text and cut.strip(EDGES).casefold() == passage.strip(EDGES).casefold()
+        text = "" if repeats else cut
     text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
