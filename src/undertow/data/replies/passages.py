@@ -372,7 +372,8 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None
-    return None
+    lead = known.patterns["rewrite.lead"].match(text)
+    return text[lead.end() :].strip() if lead and stems(text[lead.end() :]) & stems(passage) else None
 
 
 def _repeats(text: str, part: str) -> bool:
