@@ -35,11 +35,26 @@ NEGATION = re.compile(
 NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
 """A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
-PLACES = {"first": 0, "1": 0, "one": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1, "third": 2, "3": 2, "three": 2, "last": -1}
+PLACES = {
+    "first": 0,
+    "1": 0,
+    "one": 0,
+    "second": 1,
+    "2nd": 1,
+    "middle": 1,
+    "2": 1,
+    "two": 1,
+    "third": 2,
+    "3": 2,
+    "three": 2,
+    "last": -1,
+    "former": 0,
+    "latter": -1,
+}
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
-CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
-"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+MOST, CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 5, 4, 3, 2, 1, 0
+"""What a reply says of a piece: worse than others; the answer; a sentence of its own; nothing; an example of the wording; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,10 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 def _quotations(passage: str, reply: str) -> Iterator[Piece]:
     """Pieces in quotes or marks."""
     for match in QUOTED.finditer(reply):
-        if text := _in_passage(passage, next(filter(None, match.groups()))):
+        quoted = next(filter(None, match.groups()))
+        if text := _in_passage(passage, quoted):
+            if quoted.endswith(("...", "\u2026")):
+                text += END_OF_SENTENCE.split(passage[passage.find(text) + len(text) :])[0].rstrip(EDGES)
             yield Piece(text, match.start(), match.end())
 
 
@@ -162,6 +180,7 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (DISMISSED, known.starts("span.asked", text[end:])),
         (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
+        (MOST, known.starts("span.most_behind", remark)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
@@ -254,8 +273,7 @@ def _misspelled(passage: str, reply: str) -> str:
         (
             one.strip(EDGES)
             for one in END_OF_SENTENCE.split(passage)
-            if len(reply) < 2 * len(one)
-            and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SIMILARITY
+            if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SIMILARITY
         ),
         "",
     )
@@ -273,8 +291,9 @@ def _common_words(passage: str, reply: str) -> str:
 
 def _pointed_at(passage: str, reply: str) -> str:
     """The sentence that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
-    known, text = rules(), rules().spell_out(reply)
-    pointer = known.patterns["span.pointer"].search(text) if len(text.split()) <= MAX_WORDS_OF_POINTER else None
+    known, text = rules(), rules().cut("aside.reason", rules().spell_out(reply))
+    pointers = list(known.patterns["span.pointer"].finditer(text)) if len(text.split()) <= MAX_WORDS_OF_POINTER else []
+    pointer = next((one for one in reversed(pointers) if one["place"] or one["number"]), *pointers[:1] or [None])
     if not pointer or declines(text) or is_unclear(text, of_text=True):
         return ""
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
@@ -285,7 +304,8 @@ def _pointed_at(passage: str, reply: str) -> str:
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
-ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
+ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)]|\(?[a-e]\))\s+\S", re.MULTILINE)
+END_OF_REMARK = re.compile(r"[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
 SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
 MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK = 3, 3
 """Minimum number of words of a quotation that is a rewritten text, and maximum number of a remark before one."""
@@ -319,15 +339,19 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
 
 
 def _without_preface(passage: str, text: str) -> str:
-    """A rewritten text without the remarks before it: sentences that share no word with the passage, unlike the next."""
-    ends = re.finditer(r"[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*", text)
-    start, theirs = 0, stems(passage)
-    for end in ends:
-        sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :]
-        repeats = sentence.endswith("?") and _in_passage(passage, sentence)
-        brief = len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?"))
-        is_remark = not stems(sentence) & theirs and (brief or _is_talk(passage, sentence))
-        if not (repeats or is_remark) or not stems(re.sub(r"[^.!?\n]*\?", "", rest.split("\n")[0])) & theirs:
+    """A rewritten text without the remarks before it, which have fewer words of the passage than the next sentence."""
+    known, theirs, start = rules(), stems(passage), 0
+    for end in END_OF_REMARK.finditer(text):
+        sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :].split("\n")[0]
+        following = re.sub(r"[^.!?\n]*\?", "", rest)
+        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(passage, sentence)
+        brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
+        own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
+        is_remark = brief or own or (not shared and _is_talk(passage, sentence))
+        is_text = len(stems(following) & theirs) > shared or (
+            not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
+        )
+        if not (repeats or (is_remark and is_text)) or not following.strip():
             break
         start = end.end()
     return text[start:]
