@@ -37,9 +37,7 @@ class LabelReader(ChoiceReader):
             groups[others] = rf"(?:{shapes})(?!\w*ness\b)\w*"
         self._against = [
             (label, known.fill("label.against", group=f"(?:{groups[label]})"))
-            for label in sorted(
-                groups, key=lambda one: ("gender", others).index(one) if one in ("gender", others) else -1
-            )
+            for label in sorted(groups, key=lambda one: (one == others, one == "gender"))  # "a deaf man" is disability
         ]
 
     def read(self, text: str) -> Reading:

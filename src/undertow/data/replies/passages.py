@@ -36,21 +36,9 @@ NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
 """A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 PLACES = {
-    "first": 0,
-    "1": 0,
-    "one": 0,
-    "second": 1,
-    "2nd": 1,
-    "middle": 1,
-    "2": 1,
-    "two": 1,
-    "third": 2,
-    "3": 2,
-    "three": 2,
-    "last": -1,
-    "former": 0,
-    "latter": -1,
-}
+    "first": 0, "1": 0, "one": 0, "former": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1,
+    "third": 2, "3": 2, "three": 2, "last": -1, "latter": -1
+}  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
 MOST, CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 5, 4, 3, 2, 1, 0
@@ -74,10 +62,12 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
-    if piece := _in_passage(passage, bare) or _in_passage(passage, rules().cut("aside.scope", bare)):
+    if (
+        piece := _in_passage(passage, bare)
+        or _in_passage(passage, rules().cut("aside.scope", bare))
+        or _misspelled(passage, reply)
+    ):
         return None if several and of_sentence and len(piece) == len(whole) else piece
-    if sentence := _misspelled(passage, reply):
-        return sentence
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
@@ -91,10 +81,9 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
     pieces = [one for *_, one in candidates]
     if best < CHOSEN and len({one.text for one in pieces}) > 1:
-        if _gives_up(reply, pieces):
-            return None
-        if text := _pointed_at_piece(reply, pieces):
-            return text
+        pointed = None if _gives_up(reply, pieces) else _pointed_at_piece(reply, pieces)
+        if pointed != "":
+            return pointed
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
     if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
@@ -269,14 +258,11 @@ def _in_passage(passage: str, text: str) -> str:
 
 def _misspelled(passage: str, reply: str) -> str:
     """The sentence that the reply is, misspelled; "" for other replies."""
-    return next(
-        (
-            one.strip(EDGES)
-            for one in END_OF_SENTENCE.split(passage)
-            if len(reply) < 2 * len(one) and SequenceMatcher(None, one.lower(), reply.lower()).ratio() > MIN_SIMILARITY
-        ),
-        "",
-    )
+    for one in END_OF_SENTENCE.split(passage):
+        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
+        if similarity > MIN_SIMILARITY:
+            return one.strip(EDGES)
+    return ""
 
 
 def _common_words(passage: str, reply: str) -> str:
@@ -299,8 +285,7 @@ def _pointed_at(passage: str, reply: str) -> str:
     sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
     named = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
     if place := (pointer["place"] or pointer["number"] or "").lower():
-        at = PLACES[place]
-        named = sentences[at:][:1]
+        named = sentences[PLACES[place] :][:1]
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 

@@ -70,9 +70,7 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     """The word that a reply gives, without what it only offers."""
     known = rules()
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
-    if word is not None:
-        return Reading(ANSWER, word)
-    if (reading := _read_first(reader, text)) is not None:
+    if reading := Reading(ANSWER, word) if word else _read_first(reader, text):
         return reading
     if _fills_otherwise(reader, text) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
