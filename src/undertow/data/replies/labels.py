@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 
 from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
 from undertow.data.replies.choices import ChoiceReader
@@ -45,9 +44,6 @@ class LabelReader(ChoiceReader):
         known = rules()
         text = known.cut("label.tinge", text)
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        interrogative = known.patterns["label.asked"].match(text)
-        if interrogative and self.mentions(interrogative[1]) and not known.has("word.corrects", text):
-            text = f"{interrogative[1]}.{text[interrogative.end() :]}"
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
@@ -76,9 +72,7 @@ class LabelReader(ChoiceReader):
         known, hits = rules(), [one for one in self.mentions(text) if not self.is_out(text, *one[1:])]
         if not hits or known.has("label.prefers", text):
             return False
-        pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
-        between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
-        return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
+        return (len({name for name, *_ in hits}) > 1 or " and " in text) and known.has("label.several", text)
 
     def _claim(self, clause: str) -> str:
         """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""

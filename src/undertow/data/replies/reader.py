@@ -104,7 +104,6 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     if known.has("rewrite.no", text) or any(
         declines(one)
         and not known.has("unclear.lacks", one)
-        and (declines_firmly(one) or known.has("rewrite.about", one) or not stems(one) & theirs)
         and (known.has("rewrite.request", own) or not (stems(one) & theirs or len(one.split()) > MAX_WORDS_DECLINING))
         for one in sentences
     ):
