@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stem, stems
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -32,8 +32,6 @@ NEGATION = re.compile(
     r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
 )
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
-NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
-"""A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 PLACES = {
     "first": 0, "1": 0, "one": 0, "former": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1,
@@ -41,8 +39,8 @@ PLACES = {
 }  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
-MOST, CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 5, 4, 3, 2, 1, 0
-"""What a reply says of a piece: worse than others; the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+MOST, CHOSEN, ALONE, NAMED, DISMISSED = 4, 3, 2, 1, 0
+"""What a reply says of a piece: worse than others; the answer; a sentence of its own; nothing; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,6 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
-    reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     several = END_OF_SENTENCE.search(whole) is not None
     if (
@@ -69,7 +66,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     ):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     candidates: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
+    for n_before, kind in enumerate((_quotations, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -90,8 +87,6 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
-        return ""
     return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
 
 
@@ -132,18 +127,6 @@ def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piec
     return None
 
 
-def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
-    """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    sentences = dict.fromkeys(one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
-    pieces = [
-        Piece(text, match.start(), match.end())
-        for text in sentences
-        if len(text.split()) >= MIN_RUN
-        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE)
-    ]
-    yield from sorted(pieces, key=lambda piece: piece.start)
-
-
 def _extend(passage: str, reply: str, piece: Piece) -> Piece:
     """A piece with the words before it, as far as reply and passage share them."""
     for word in reversed(list(re.finditer(r"\S+", reply[: piece.start]))):
@@ -168,7 +151,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
-        (ASIDE, known.has("span.example", before)),
         (MOST, known.starts("span.most_behind", remark)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
@@ -220,8 +202,6 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
     text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
-    own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
-    text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
     rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
@@ -307,7 +287,7 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
         text = rest.strip()
         line, _, rest = text.partition("\n")
-    text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
+    text = announced or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
