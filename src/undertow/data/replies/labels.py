@@ -8,7 +8,6 @@ from difflib import get_close_matches
 
 from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
 from undertow.data.replies.choices import ChoiceReader
-from undertow.data.replies.votes import Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
@@ -76,7 +75,7 @@ class LabelReader(ChoiceReader):
 
     def _claim(self, clause: str) -> str:
         """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
-        shorter = super()._claim(rules().cut("aside.contrast", clause))
+        shorter = super()._claim(clause)
         return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:
@@ -85,9 +84,3 @@ class LabelReader(ChoiceReader):
             one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()
         ]
         return next(iter(get_close_matches(word.group().lower(), names, 1, SAME_WORD)), word.group())
-
-    def sentence_votes(self, sentence: str) -> list[Vote]:
-        """The votes of a sentence; a label alone behind its last colon, or before the first, is the answer."""
-        before, *_, behind = sentence.split(": ") if ": " in sentence else ("", "")
-        alone = self.whole(re.sub("^(?:an?|the) ", "", behind)) or self.whole(before)
-        return [Vote(alone)] if alone else super().sentence_votes(sentence)
