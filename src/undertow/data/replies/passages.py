@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -58,7 +58,8 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
-    several = END_OF_SENTENCE.search(whole) is not None
+    sentences = [text for one in END_OF_SENTENCE.split(passage) if (text := one.strip(EDGES))]
+    several = len(sentences) > 1
     if (
         piece := _in_passage(passage, bare)
         or _in_passage(passage, rules().cut("aside.scope", bare))
@@ -78,7 +79,10 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
     pieces = [one for *_, one in candidates]
     if best < CHOSEN and len({one.text for one in pieces}) > 1:
-        pointed = None if _gives_up(reply, pieces) else _pointed_at_piece(reply, pieces)
+        ordered = sorted(pieces, key=lambda piece: piece.start)
+        pointed = (
+            None if _gives_up(reply, pieces) else _pointed_at([one.text for one in ordered], reply[ordered[-1].end :])
+        )
         if pointed != "":
             return pointed
     opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
@@ -87,7 +91,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
+    return None if candidates else _common_words(passage, reply) or _pointed_at(sentences, reply) or None
 
 
 def _quotations(passage: str, reply: str) -> Iterator[Piece]:
@@ -191,14 +195,6 @@ def _gives_up(reply: str, pieces: list[Piece]) -> bool:
     return doubts[-1] or (any(doubts) and not _says_none(_split(behind)[-1]))
 
 
-def _pointed_at_piece(reply: str, pieces: list[Piece]) -> str:
-    """The piece that the end of a reply points at by its place: "Only the second one is prejudiced"; "" if it points at none."""
-    ordered = sorted(pieces, key=lambda piece: piece.start)
-    pointers = [one for one in rules().patterns["span.pointer"].finditer(reply, ordered[-1].end) if one["place"]]
-    at = PLACES[pointers[-1]["place"].lower()] if pointers else len(ordered)
-    return ordered[at].text if at < len(ordered) else ""
-
-
 @cache
 def _bias_reader() -> YesNoReader:
     return YesNoReader(
@@ -263,23 +259,20 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
-def _pointed_at(passage: str, reply: str) -> str:
-    """The sentence that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
+def _pointed_at(texts: Sequence[str], reply: str) -> str:
+    """The text that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
     known, text = rules(), rules().cut("aside.reason", rules().spell_out(reply))
     pointers = list(known.patterns["span.pointer"].finditer(text)) if len(text.split()) <= MAX_WORDS_OF_POINTER else []
-    pointer = next((one for one in reversed(pointers) if one["place"] or one["number"]), *pointers[:1] or [None])
-    if not pointer or declines(text) or is_unclear(text, of_text=True):
+    if not pointers or declines(text) or is_unclear(text, of_text=True):
         return ""
-    sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
-    named = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
-    if place := (pointer["place"] or pointer["number"] or "").lower():
-        named = sentences[PLACES[place] :][:1]
+    places = [place for one in pointers if (place := one["place"] or one["number"])]
+    named = [one for one in texts if stems(one.lower()) & stems(text.lower())]
+    named = texts[PLACES[places[-1].lower()] :][:1] if places else named
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)]|\(?[a-e]\))\s+\S", re.MULTILINE)
-END_OF_REMARK = re.compile(r"[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
-SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
+END_OF_REMARK = re.compile(r"\s*\n\s*|[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
 MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK = 3, 3
 """Minimum number of words of a quotation that is a rewritten text, and maximum number of a remark before one."""
 
@@ -289,12 +282,8 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = _without_preface(passage, text)
+    text = _without_preface(passage, re.sub(r"^[^\n]*:\s*\n\s*(?=\S)", "", text))
     text = re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
-    line, _, rest = text.partition("\n")
-    while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
-        text = rest.strip()
-        line, _, rest = text.partition("\n")
     text = announced or text
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
@@ -306,7 +295,7 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
         cut = known.cut("rewrite.comment", text)
         repeats = cut != text and cut.strip(EDGES).casefold() == passage.strip(EDGES).casefold()
         text = "" if repeats else cut
-    text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
+    text = text.removeprefix("that ").strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
 
@@ -324,7 +313,8 @@ def _without_preface(passage: str, text: str) -> str:
         is_text = len(stems(following) & theirs) > shared or (
             not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
         )
-        if not (repeats or (is_remark and is_text)) or not following.strip():
+        heads = "\n" in end.group() and (sentence.endswith(":") or _is_talk(passage, sentence))
+        if not (repeats or heads or (is_remark and is_text)) or not following.strip():
             break
         start = end.end()
     return text[start:]
