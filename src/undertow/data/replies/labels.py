@@ -80,7 +80,6 @@ class LabelReader(ChoiceReader):
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""
-        names = [
-            one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()
-        ]
-        return next(iter(get_close_matches(word.group().lower(), names, 1, SAME_WORD)), word.group())
+        written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
+        names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
+        return names[0] if names else word.group()

@@ -60,11 +60,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     sentences = [text for one in END_OF_SENTENCE.split(passage) if (text := one.strip(EDGES))]
     several = len(sentences) > 1
-    if (
-        piece := _in_passage(passage, bare)
-        or _in_passage(passage, rules().cut("aside.scope", bare))
-        or _misspelled(passage, reply)
-    ):
+    if piece := _in_passage(passage, bare) or _misspelled(passage, reply):
         return None if several and of_sentence and len(piece) == len(whole) else piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
@@ -77,15 +73,13 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
-    pieces = [one for *_, one in candidates]
-    if best < CHOSEN and len({one.text for one in pieces}) > 1:
-        ordered = sorted(pieces, key=lambda piece: piece.start)
-        pointed = (
-            None if _gives_up(reply, pieces) else _pointed_at([one.text for one in ordered], reply[ordered[-1].end :])
-        )
+    pieces = sorted((one for *_, one in candidates), key=lambda piece: piece.start)
+    texts = [one.text for one in pieces]
+    if best < CHOSEN and len(set(texts)) > 1:
+        pointed = None if _gives_up(reply, pieces) else _pointed_at(texts, reply[pieces[-1].end :])
         if pointed != "":
             return pointed
-    opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
+    opens = best == ALONE and not re.search(r"\w", reply[: pieces[0].start])
     if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
@@ -173,19 +167,17 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
 
 def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
     """A reply with "it" for each piece, and where the one at `at` starts and ends."""
-    parts, place, done = [], (0, 0), 0
+    text, done, place = "", 0, 0
     own = pieces[at] if at < len(pieces) else None
     for one in sorted(pieces, key=lambda piece: piece.start):
         if one.start < done or (own and one is not own and one.start < own.end and own.start < one.end):
             continue  # it overlaps another
-        parts.append(reply[done : one.start])
-        start = sum(map(len, parts))
+        text += reply[done : one.start]
+        place = len(text) if one is own else place
         ends = re.search(r"[.!?]\W*$", reply[one.start : one.end]) and re.match(r"\s+[A-Z]|\s*$", reply[one.end :])
-        parts.append("it." if ends else "it")
+        text += "it." if ends else "it"
         done = one.end
-        if one is own:
-            place = start, start + 2
-    return "".join([*parts, reply[done:]]), *place
+    return text + reply[done:], place, place + 2
 
 
 def _gives_up(reply: str, pieces: list[Piece]) -> bool:

@@ -83,13 +83,10 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
                 denies_bias(question.passage, text) and not (declines(text) or known.starts("rewrite.doubts", text))
             ):
                 return Reading(ANSWER)
-            if (
-                missing := _missing_rewrite(question.passage, *(re.sub(r"\([^()]*\)", "", one) for one in (text, own)))
-            ) is not None:
+            bare = [re.sub(r"\([^()]*\)", "", one) for one in (text, own)]
+            if missing := _missing_rewrite(question.passage, *bare):
                 return missing
         hit = read_rewrite(question.passage, own, announced)
-        if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
-            return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
         return Reading(ANSWER, hit)
     refuses = declines_firmly(text) or (declines(text) and not is_unclear(text, of_text=True))

@@ -54,11 +54,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
         return Reading(UNCLEAR)
     text = known.cut("word.example", text)
     sentences = SENTENCE_BOUNDARY.split(text)
-    given = (
-        text
-        if _word_of_one_group(reader, reader.mentions(text)) or len(sentences) == 1
-        else _without_offers(reader, sentences)
-    )
+    is_plain = len(sentences) == 1 or _word_of_one_group(reader, reader.mentions(text)) is not None
+    given = text if is_plain else _without_offers(reader, sentences)
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
     given = shorter if reader.mentions(shorter) else given
@@ -72,7 +69,8 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if reading := Reading(ANSWER, word) if word else _read_first(reader, text):
         return reading
-    if _fills_otherwise(reader, text) or known.starts("word.opens_otherwise", text):
+    filled = [one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one)]
+    if not all(map(reader.mentions, filled)) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
     for reading in (_read_quoted(reader, text), _read_lead(reader, stripped)):
@@ -155,12 +153,6 @@ def _read_announced(reader: ChoiceReader, text: str) -> str | None:
     return next((word for hits in heads if (word := _word_of_one_group(reader, hits)) is not None), None)
 
 
-def _fills_otherwise(reader: ChoiceReader, text: str) -> bool:
-    """Whether a reply repeats the sentence with unlisted words in the blank."""
-    words = _words_in_blank(reader, text)
-    return any(not rules().has("word.no_word", one) and not reader.mentions(one) for one in words)
-
-
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
     """The listed word in the blank, if a reply repeats the sentence with it."""
     words = [word for one in _words_in_blank(reader, text) if (word := reader.whole(one)) is not None]
@@ -212,8 +204,7 @@ def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
             doubtful = reader.is_unclear(before) and not known.has("shape.decides", before)
-            if (
-                word := _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
-            ) is not None and not doubtful:
+            word = _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
+            if word is not None and not doubtful:
                 return Reading(ANSWER, word)
     return None
