@@ -100,7 +100,7 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     sentences = re.split(r"(?<=[.!?])\s", text.split("\n", maxsplit=1)[0])
     if known.has("rewrite.no", text) or any(
         declines(one)
-        and not known.has("unclear.lacks", one)
+        and not (known.has("unclear.lacks", one) or (known.has("rewrite.taste", one) and stems(one) & theirs))
         and (known.has("rewrite.request", own) or not (stems(one) & theirs or len(one.split()) > MAX_WORDS_DECLINING))
         for one in sentences
     ):

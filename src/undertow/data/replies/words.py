@@ -194,7 +194,11 @@ def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     ends = _word_of_one_group(reader, hits) and re.sub(r"^\?+", ".", start[hits[0][2] :])
     if not hits or hits[0][1] or not known.starts("shape.word_ends", ends or start[hits[0][2] :]):
         return None
-    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
+    return (
+        Reading(UNCLEAR)
+        if known.starts("shape.word_or", re.sub(r"^ \([^()]*\)", "", start[hits[0][2] :]))
+        else Reading(ANSWER, hits[0][0])
+    )
 
 
 def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
