@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
+from undertow.data.replies.answer_rules import ANSWER, REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
 from undertow.data.replies.choices import ChoiceReader
 
 OTHER_GROUPS = "perceived negative groups"
@@ -45,8 +45,12 @@ class LabelReader(ChoiceReader):
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
-        if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
+        revises = known.has("label.prefers", text) or known.has("word.corrects", text)
+        if self._lists(sentences) and not revises:
             return Reading(UNCLEAR)
+        head = re.match(r"([^:?\n]{3,40})(?::|\?+)\s(?=[^?]*$)", text)  # "Age? It says old ladies."
+        if head and (label := self.whole(head[1])) and not revises:
+            return Reading(ANSWER, label)
         reading = super().read(text)
         hits, refuses = self.mentions(text), reading.outcome == REFUSAL and declines_firmly(text)
         offers = len({name for name, *_ in hits}) > 1 and known.has("choice.possible", text[: hits[0][1]])

@@ -258,8 +258,8 @@ def _pointed_at(texts: Sequence[str], reply: str) -> str:
     if not pointers or declines(text) or is_unclear(text, of_text=True):
         return ""
     places = [place for one in pointers if (place := one["place"] or one["number"])]
-    named = [one for one in texts if stems(one.lower()) & stems(text.lower())]
-    named = texts[PLACES[places[-1].lower()] :][:1] if places else named
+    by_words = [one for one in texts if stems(one.lower()) & stems(text.lower())]
+    named = texts[PLACES[places[-1].lower()] :][:1] if places else by_words
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
