@@ -52,9 +52,7 @@ class LabelReader(ChoiceReader):
         if head and (label := self.whole(head[1])) and not revises:
             return Reading(ANSWER, label)
         reading = super().read(text)
-        hits, refuses = self.mentions(text), reading.outcome == REFUSAL and declines_firmly(text)
-        offers = len({name for name, *_ in hits}) > 1 and known.has("choice.possible", text[: hits[0][1]])
-        if (refuses and offers) or (not refuses and self._names_several(text)):
+        if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
             return Reading(UNCLEAR)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading

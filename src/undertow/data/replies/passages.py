@@ -222,9 +222,7 @@ def _split(text: str) -> list[str]:
 def _in_passage(passage: str, text: str) -> str:
     """A text in the passage's spelling; "" if the passage does not have it as whole words."""
     words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
-    if not words:
-        return ""
-    if len(words) == 1 and rules().has("span.no_piece", words[0]):
+    if not words or (len(words) == 1 and rules().has("span.no_piece", words[0])):
         return ""
     shape = r"\s+".join(map(re.escape, words))
     shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
@@ -281,12 +279,9 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    cut = known.patterns["reply.farewell"].sub("", text).strip()
-    text = (cut or text).strip().strip('"*`').strip()
+    text = known.cut("reply.farewell", text).strip().strip('"*`').strip()
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
-        cut = known.cut("rewrite.comment", text)
-        repeats = cut != text and cut.strip(EDGES).casefold() == passage.strip(EDGES).casefold()
-        text = "" if repeats else cut
+        text = known.cut("rewrite.comment", text)
     text = text.removeprefix("that ").strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not talks else None

@@ -105,11 +105,10 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
         for one in sentences
     ):
         return Reading(REFUSAL)
-    if known.starts("rewrite.doubts", text):
-        return Reading(UNCLEAR)
     doubts = [one for one in sentences if is_unclear(one) or known.has("unclear.interjection", text)]
     is_own = any(known.has("shape.of_oneself", one) or known.has("rewrite.about", one) for one in doubts)
-    return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
+    is_doubtful = known.starts("rewrite.doubts", text) or (doubts and (is_own or not stems(text) & theirs))
+    return Reading(UNCLEAR) if is_doubtful else None
 
 
 @lru_cache(maxsize=64)

@@ -189,8 +189,6 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
 def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
     hits = reader.mentions(start)
-    if re.match(r"s?he/(?:s?he|they)\b", start, re.IGNORECASE):
-        return Reading(UNCLEAR)
     ends = _word_of_one_group(reader, hits) and re.sub(r"^\?+", ".", start[hits[0][2] :])
     if not hits or hits[0][1] or not known.starts("shape.word_ends", ends or start[hits[0][2] :]):
         return None
