@@ -113,7 +113,7 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
         named = known.patterns["word.object"].match(behind)
-        if named and not reader.mentions(named.group()):
+        if named and not (reader.mentions(named.group()) or reader.is_unclear(named.group().strip(" \"'"))):
             return Reading(OTHER)
         hits = reader.mentions(behind)
         if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
