@@ -26,7 +26,10 @@ MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-NEXT_STATEMENT = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
+NEXT_STATEMENT = re.compile(
+    r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|shows|does|sounds|looks))\b)",
+    re.IGNORECASE,
+)
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
