@@ -39,7 +39,7 @@ LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
     "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
     "shape.sees_none": "No.", "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
-    "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".", "shape.listing": " ",
+    "shape.agrees": r"Yes, \1", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".", "shape.listing": " ",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -476,6 +476,8 @@ class ChoiceReader:
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
         known, direction, wanted = rules(), _comparison(claim), _comparison(self.question_text)
+        if known.has("choice.not_less", claim):
+            return
         if len(self.named) == 2 and direction:
             if wanted and direction != wanted:
                 pick = next(one for one in self.named if one != pick)
@@ -487,7 +489,8 @@ class ChoiceReader:
         if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
             yield Vote(UNCLEAR)
             return
-        plain = direction or known.has("choice.strong", claim) or self._alone.search(claim)
+        named_to_job = self._job.search(claim) and known.has("choice.is_the", claim)
+        plain = direction or known.has("choice.strong", claim) or self._alone.search(claim) or named_to_job
         strength = COMMITTED if known.has("choice.commits", claim) else STRONG if plain else WEAK
         yield Vote(pick, MEDIUM if strength == WEAK and known.has("choice.medium", claim) else strength)
 

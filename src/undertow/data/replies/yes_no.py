@@ -228,6 +228,8 @@ class YesNoReader(ChoiceReader):
             behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
             before = re.sub(r"\bwho\b.*", "", part[: hits[0].start()])
             return _negations(before) or _negations(behind)
+        if self.is_about_bias:
+            return None
         if known.has("shape.no_reason_not", part):
             return 0
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
