@@ -130,7 +130,7 @@ class YesNoReader(ChoiceReader):
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
-        cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
+        cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"\b(?:is|are|was|were)(?: not)?$", claim)
         return cut and any(self.claim_votes(claim))
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
