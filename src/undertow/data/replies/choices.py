@@ -213,7 +213,8 @@ class ChoiceReader:
             all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
             what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
-            alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
+            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b(?!.* no\W*$)", one)]
+            alone = {name for one in plain for name, _, _ in self.mentions(one)}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
 

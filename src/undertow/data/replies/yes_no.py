@@ -200,6 +200,7 @@ class YesNoReader(ChoiceReader):
             yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
         parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in NEXT_STATEMENT.split(claim)]
+        parts.sort(key=lambda part: self.is_about_bias and "bias" not in part)  # "an insult, not a bias"
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
         elif stated := [what for part in parts if (what := self._stated(part))]:
