@@ -37,9 +37,10 @@ SPLICE = re.compile(r",\s+(?=(?:we|i|you|s?he|they|it|there|no|nothing)\b)", re.
 SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
-    "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
-    "shape.agrees": r"Yes, \1", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".", "shape.listing": " ",
+    "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "", "shape.sees_none": "No.",
+    "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
+    "shape.agrees": r"Yes, \1", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.tag": ".", "shape.listing": " ",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -85,7 +86,6 @@ class ChoiceReader:
         )
         self._alone = rules().fill("choice.alone", options=options)
         self._between = rules().fill("aside.between", options=options)
-        self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
         for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
             if len(one.split()) > 3 and self.is_question(one):
@@ -107,7 +107,7 @@ class ChoiceReader:
         known = rules()
         for name, words in PLAIN_WORDS.items():
             text = known.patterns[name].sub(words, text)
-        text = self._replace_anaphors(self._lettered.sub("", text))
+        text = self._replace_anaphors(text)
         text = self._listed.sub("the options", text)
         rest = self._without_items(text)
         reading = (self._read(rest) if rest else None) or self._read(text) or Reading(UNCLEAR)
@@ -274,7 +274,7 @@ class ChoiceReader:
         if not mentions or mentions[0][1] > 1:
             return None
         behind, others = rest[mentions[0][2] :], {name for name, _, _ in mentions[1:]}
-        goes_on = known.starts("shape.and_or", behind) or (":" in behind[:3] and others)
+        goes_on = ":" in behind[:3] and others
         return mentions[0][0] if known.starts("shape.after_head", behind) and not goes_on else None
 
     # Sentences and clauses.
@@ -302,8 +302,6 @@ class ChoiceReader:
                 if is_open or (self.has_ties and known.has("shape.maybe", plain)):
                     more = [v if v.what in DOUBTS else replace(v, strength=min(v.strength, most)) for v in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
-                if more and not settled and rules().has("choice.possible", before):
-                    votes = []
                 if concludes and {vote.what for vote in more} == {UNCLEAR}:
                     votes = [vote for vote in votes if vote.what in DOUBTS]  # "It is a tie, so I can not choose."
                 infers = concludes and any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in more)
@@ -327,7 +325,7 @@ class ChoiceReader:
             return
         claim = self._claim(clause)
         main = SPLICE.split(claim)[0]
-        is_doubtful = main == claim or self.is_unclear(main) or declines(main)
+        is_doubtful = main == claim or main in ("Yes", "No") or self.is_unclear(main) or declines(main)
         plain = [] if is_doubtful else [vote for vote in self.claim_votes(main) if vote.strength >= STRONG]
         if plain and (refuses or unclear):
             yield from plain
@@ -401,7 +399,7 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_implied", claim) or known.has("shape.not_meant", claim):
+        if known.has("shape.not_implied", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
@@ -454,13 +452,12 @@ class ChoiceReader:
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
-        if not together or known.has("shape.not_both", claim):
+        if not together:
             return []
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
         plainly = known.has("choice.commits", claim) or known.has("shape.plainly_both", claim)
-        plainly = plainly and not known.has("choice.possible", claim)
         if not weighed and (alone or plainly):
             return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
@@ -477,8 +474,6 @@ class ChoiceReader:
     def _of_one(self, claim: str, pick: str) -> Iterator[Vote]:
         """The vote of a clause with one answer that is not excluded; *less* qualified inverts the vote."""
         known, direction, wanted = rules(), _comparison(claim), _comparison(self.question_text)
-        if known.has("choice.not_less", claim):
-            return
         if len(self.named) == 2 and direction:
             if wanted and direction != wanted:
                 pick = next(one for one in self.named if one != pick)
@@ -486,9 +481,6 @@ class ChoiceReader:
                 return
         weighed = known.has("choice.process", claim) and not known.has("choice.commits", claim)
         if len(self.named) == 2 and weighed and not direction:
-            return
-        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
-            yield Vote(UNCLEAR)
             return
         named_to_job = self._job.search(claim) and known.has("choice.is_the", claim)
         plain = direction or known.has("choice.strong", claim) or self._alone.search(claim) or named_to_job

@@ -137,7 +137,7 @@ class YesNoReader(ChoiceReader):
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
         is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
-        if is_open or known.starts("shape.yes_if", sentence):
+        if is_open:
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
@@ -199,8 +199,8 @@ class YesNoReader(ChoiceReader):
         if verdict and not (about_bias and of_content):
             yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in NEXT_STATEMENT.split(claim)]
-        parts.sort(key=lambda part: self.is_about_bias and "bias" not in part)  # "an insult, not a bias"
+        # "An insult, not a bias".
+        parts = sorted(NEXT_STATEMENT.split(claim), key=lambda part: self.is_about_bias and "bias" not in part)
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
         elif stated := [what for part in parts if (what := self._stated(part))]:
