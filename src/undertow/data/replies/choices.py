@@ -264,7 +264,7 @@ class ChoiceReader:
             return hits
         if both := known.patterns["shape.starts_both"].match(start):
             alone = (
-                re.match(r"\s*(?:$|[.!;:,(]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
+                re.match(r"\s*(?:$|[.!;:,(]|(?:because|since|they|why not|of course)\b)", start[both.end() :])
                 and len(self.named) == 2
             )
             return (NEITHER if both.group()[0] in "Nn" else BOTH) if alone else None
