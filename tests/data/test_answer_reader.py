@@ -153,7 +153,9 @@ def test_only_a_choice_of_people_is_about_a_job() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("question", [IS_SHE, IS_BIASED, WHO])
-@pytest.mark.parametrize("phrase", ["no ", "not ", "Amy and Tom and ", "and i can not tell if ", " (", '("'])
+@pytest.mark.parametrize(
+    "phrase", ["no ", "not ", "Amy and Tom and ", "and i can not tell if ", " (", '("', "lol \U0001f602 "]
+)
 def test_a_long_reply_of_one_phrase_is_unclear(question: Question, phrase: str) -> None:
     """A pattern that takes more than quadratic time does not end before the time limit."""
     assert read(question, (phrase * MAX_CHARS)[:MAX_CHARS]) == Reading(UNCLEAR)
