@@ -62,6 +62,9 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     several = len(sentences) > 1
     if piece := _in_passage(passage, bare) or _misspelled(passage, reply):
         return None if several and of_sentence and len(piece) == len(whole) else piece
+    if several and (at := _shape(passage).search(reply)):
+        rest = read_span(passage, f"{reply[: at.start()]} {reply[at.end() :]}", of_sentence=of_sentence)
+        return (None if of_sentence else whole) if rest is None else rest
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
@@ -221,13 +224,17 @@ def _split(text: str) -> list[str]:
 
 def _in_passage(passage: str, text: str) -> str:
     """A text in the passage's spelling; "" if the passage does not have it as whole words."""
-    words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
+    words = text.strip(EDGES).split() if len(text) <= 2 * len(passage) else []
     if not words or (len(words) == 1 and rules().has("span.no_piece", words[0])):
         return ""
-    shape = r"\s+".join(map(re.escape, words))
-    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
-    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
+    match = _shape(text).search(passage)
     return match.group() if match else ""
+
+
+def _shape(text: str) -> re.Pattern[str]:
+    """A pattern of a text with any spelling of its negations, and any white space."""
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", r"\s+".join(map(re.escape, text.strip(EDGES).split())))
+    return re.compile(rf"(?<!\w){shape}(?!\w)", re.IGNORECASE)
 
 
 def _misspelled(passage: str, reply: str) -> str:
@@ -263,8 +270,8 @@ def _pointed_at(texts: Sequence[str], reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)]|\(?[a-e]\))\s+\S", re.MULTILINE)
 END_OF_REMARK = re.compile(r"\s*\n\s*|[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
-MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK = 3, 3
-"""Minimum number of words of a quotation that is a rewritten text, and maximum number of a remark before one."""
+MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK, MIN_WORDS_OF_STRAY = 3, 3, 19
+"""Minimum words of a quotation that is a rewritten text, maximum words of a remark before one, and of a text that strays from the passage."""
 
 
 def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
@@ -284,7 +291,17 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
         text = known.cut("rewrite.comment", text)
     text = text.removeprefix("that ").strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
-    return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
+    return text if len(re.findall(r"\w+", text)) > 1 and not (talks or _is_off_topic(passage, reply, text)) else None
+
+
+def _is_off_topic(passage: str, reply: str, text: str) -> bool:
+    """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
+    known, shared = rules(), stems(text) & stems(passage)
+    if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
+        return True
+    strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
+    invents = known.has("rewrite.original", reply) and not _in_passage(reply, passage)
+    return not shared and (strays or invents)
 
 
 def _without_preface(passage: str, text: str) -> str:
@@ -311,8 +328,7 @@ def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
-    return about or (own and not stems(sentence) & stems(passage))
+    return about or (known.has("rewrite.own", sentence) and not stems(sentence) & stems(passage))
 
 
 def denies_bias(passage: str, reply: str) -> bool:
@@ -367,6 +383,8 @@ def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
             len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
         )
         name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
+        if known.has("rewrite.original", before):
+            continue
         is_own = not first and len(stems(inner) & stems(passage)) > 0 and known.has("shape.of_oneself", before)
         if is_text and not _repeats(first, inner) and (is_own or known.has(name, before)):
             first = first or inner
