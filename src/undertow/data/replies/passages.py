@@ -286,7 +286,8 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    text = known.cut("reply.farewell", text).strip().strip('"*`').strip()
+    shorter = known.cut("reply.farewell", text)
+    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip().strip('"*`').strip()
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
     text = text.removeprefix("that ").strip()
@@ -296,7 +297,8 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
 
 def _is_off_topic(passage: str, reply: str, text: str) -> bool:
     """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
-    known, shared = rules(), stems(text) & stems(passage)
+    known = rules()
+    shared = any(not known.has("label.no_group", one) for one in stems(text) & stems(passage))
     if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
         return True
     strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
@@ -310,7 +312,7 @@ def _without_preface(passage: str, text: str) -> str:
     for end in END_OF_REMARK.finditer(text):
         sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :].partition("\n")[0]
         following = re.sub(r"[^.!?\n]*\?", "", rest)
-        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(passage, sentence)
+        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(sentence, passage)
         brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
         own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
         is_remark = brief or own or (not shared and _is_talk(passage, sentence))
