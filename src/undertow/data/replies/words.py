@@ -38,6 +38,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    if (gendered := known.patterns["word.gendered"].search(text)) and not (reader.mentions(text) or reader.is_unclear(text)):
+        text = "female" if gendered["female"] else "male"
     lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
     if lines and _word_of_one_group(reader, lines) is None:
         return Reading(UNCLEAR)
@@ -69,7 +71,10 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if reading := Reading(ANSWER, word) if word else _read_first(reader, text):
         return reading
-    filled = [one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one)]
+    prompt = reader.question.prompt.casefold() if reader.mentions(text) else ""
+    filled = [
+        one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one) and one.casefold() not in prompt
+    ]
     if not all(map(reader.mentions, filled)) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
