@@ -199,7 +199,9 @@ def _bias_reader() -> YesNoReader:
 
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
-    known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    known, text = rules(), QUOTED.sub(_without_long_quotation, _without_pieces(reply, pieces, len(pieces))[0])
+    if known.has("span.missing", text):
+        return False
     text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
     text = known.cut("aside.concession", text)
     sentences = _split(text)
@@ -210,6 +212,11 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
         if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
     ]
     return any(map(_says_none, parts))
+
+
+def _without_long_quotation(quoted: re.Match[str]) -> str:
+    """"It" for a quotation that is no word for *nothing*."""
+    return quoted.group() if len(quoted.group().split()) < MIN_RUN else "it"
 
 
 def _says_none(text: str) -> bool:

@@ -82,7 +82,9 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
         if reading is not None:
             return reading
     if declines(text):
-        return Reading(REFUSAL)
+        reason = re.split(r"[,.;]? (?:so|hence|thus|therefore)\b", text)[0]
+        lacks = reason != text and reader.is_unclear(reason) and not (declines(reason) or declines_firmly(text))
+        return Reading(UNCLEAR if lacks else REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
     word = _word_of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
     is_other = not hits and (
