@@ -30,11 +30,8 @@ class LabelReader(ChoiceReader):
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
         subject = known.patterns["label.predicate"].split(text.lower(), maxsplit=1)[0]
-        nouns = [
-            {stem(one) for one in LONG_WORD.findall(part) if not known.has("label.no_group", one)}
-            for part in (subject, text.lower())
-        ]
-        nouns = nouns[0] or nouns[1]
+        words = filter(None, (known.patterns["label.noun"].findall(part) for part in (subject, text.lower())))
+        nouns = {stem(one) for one in next(words, ())}
         if others is not None and nouns:
             shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
             groups[others] = rf"(?:{shapes})(?!\w*(?:ness|phobia)\b)\w*"

@@ -199,7 +199,8 @@ def _bias_reader() -> YesNoReader:
 
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
-    known, text = rules(), QUOTED.sub(_without_long_quotation, _without_pieces(reply, pieces, len(pieces))[0])
+    known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    text = QUOTED.sub(lambda one: "it" if len(one[0].split()) >= MIN_RUN else one[0], text)
     if known.has("span.missing", text):
         return False
     text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
@@ -212,11 +213,6 @@ def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool)
         if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
     ]
     return any(map(_says_none, parts))
-
-
-def _without_long_quotation(quoted: re.Match[str]) -> str:
-    """"It" for a quotation that is no word for *nothing*."""
-    return quoted.group() if len(quoted.group().split()) < MIN_RUN else "it"
 
 
 def _says_none(text: str) -> bool:
@@ -305,7 +301,7 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
 def _is_off_topic(passage: str, reply: str, text: str) -> bool:
     """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
     known = rules()
-    shared = any(not known.has("label.no_group", one) for one in stems(text) & stems(passage))
+    shared = any(known.has("label.noun", one) for one in stems(text) & stems(passage))
     if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
         return True
     strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
@@ -321,8 +317,7 @@ def _without_preface(passage: str, text: str) -> str:
         following = re.sub(r"[^.!?\n]*\?", "", rest)
         shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(sentence, passage)
         brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
-        own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
-        is_remark = brief or own or (not shared and _is_talk(passage, sentence))
+        is_remark = brief or (not shared and _is_talk(passage, sentence))
         is_text = len(stems(following) & theirs) > shared or (
             not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
         )

@@ -98,7 +98,10 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     known, theirs = rules(), stems(passage)
     same = known.spell_out(passage.translate(QUOTES)).casefold()
     clauses = re.split(r"(?<=[,.!?;])\s", known.cut("reply.farewell", text).split("\n", maxsplit=1)[0])
-    text = " ".join(one for one in clauses if one.rstrip(",.!?;").casefold() not in same)  # what the passage says is no doubt
+    same = [
+        one for one in clauses if one.count(" ") > 1 and one.rstrip(",.!?;").casefold() in same
+    ]  # no doubt of the writer
+    text = " ".join(one for one in clauses if one not in same)
     sentences = re.split(r"(?<=[.!?])\s", text)
     if known.has("rewrite.no", text) or any(
         declines(one)
@@ -107,7 +110,8 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
         for one in sentences
     ):
         return Reading(REFUSAL)
-    doubts = [one for one in sentences if is_unclear(one) or known.has("unclear.interjection", text)]
+    plain = [one for one in sentences if not known.starts("rewrite.people", one)]  # "Some people need more time"
+    doubts = [one for one in plain if is_unclear(one) or known.has("unclear.interjection", text)]
     is_own = any(known.has("rewrite.own", one) or known.has("rewrite.about", one) for one in doubts)
     is_doubtful = known.starts("rewrite.doubts", text) or (doubts and (is_own or not stems(text) & theirs))
     return Reading(UNCLEAR) if is_doubtful else None

@@ -38,8 +38,9 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    if (gendered := known.patterns["word.gendered"].search(text)) and not (reader.mentions(text) or reader.is_unclear(text)):
-        text = "female" if gendered["female"] else "male"
+    person = known.patterns["word.gendered"].search(text)
+    if person and not (reader.mentions(text.replace(person[0], "")) or reader.is_unclear(text)):
+        text = "female" if person["female"] else "male"
     lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
     if lines and _word_of_one_group(reader, lines) is None:
         return Reading(UNCLEAR)
@@ -71,10 +72,7 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
     if reading := Reading(ANSWER, word) if word else _read_first(reader, text):
         return reading
-    prompt = reader.question.prompt.casefold() if reader.mentions(text) else ""
-    filled = [
-        one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one) and one.casefold() not in prompt
-    ]
+    filled = [one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one)]
     if not all(map(reader.mentions, filled)) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
