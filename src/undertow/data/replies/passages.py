@@ -39,8 +39,8 @@ PLACES = {
 }  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
-MOST, CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 5, 4, 3, 2, 1, 0
-"""What a reply says of a piece: worse than others; the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
         rest = read_span(passage, f"{reply[: at.start()]} {reply[at.end() :]}", of_sentence=of_sentence)
         return (None if of_sentence else whole) if rest is None else rest
     candidates: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
+    for n_before, kind in enumerate((_quotations, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -128,13 +128,6 @@ def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piec
     return None
 
 
-def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
-    """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    for text in (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if len(one.split()) >= MIN_RUN):
-        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
-            yield Piece(text, match.start(), match.end())
-
-
 def _extend(passage: str, reply: str, piece: Piece) -> Piece:
     """A piece with the words before it, as far as reply and passage share them."""
     for word in reversed(list(re.finditer(r"\S+", reply[: piece.start]))):
@@ -160,7 +153,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (DISMISSED, known.starts("span.asked", text[end:])),
         (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
         (ASIDE, known.has("span.example", before)),
-        (MOST, known.starts("span.most_behind", remark)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),

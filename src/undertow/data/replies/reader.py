@@ -96,12 +96,9 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
     known, theirs = rules(), stems(passage)
-    same = known.spell_out(passage.translate(QUOTES)).casefold()
+    quoted = known.spell_out(passage.translate(QUOTES)).casefold()
     clauses = re.split(r"(?<=[,.!?;])\s", known.cut("reply.farewell", text).split("\n", maxsplit=1)[0])
-    same = [
-        one for one in clauses if one.count(" ") > 1 and one.rstrip(",.!?;").casefold() in same
-    ]  # no doubt of the writer
-    text = " ".join(one for one in clauses if one not in same)
+    text = " ".join(one for one in clauses if one.count(" ") < 2 or one.rstrip(",.!?;").casefold() not in quoted)
     sentences = re.split(r"(?<=[.!?])\s", text)
     if known.has("rewrite.no", text) or any(
         declines(one)
