@@ -18,8 +18,6 @@ QUOTED = re.compile(
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
-MIN_SHARE_OF_WHOLE = 0.95
-"""Share of a passage from which on a piece counts as all of it."""
 MIN_SIMILARITY = 0.9
 """Minimum similarity of a sentence and a reply that is this sentence, misspelled."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
@@ -39,8 +37,8 @@ PLACES = {
 }  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
-CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
-"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+CHOSEN, ALONE, NAMED, DISMISSED = 3, 2, 1, 0
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +55,18 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
-    bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     sentences = [text for one in END_OF_SENTENCE.split(passage) if (text := one.strip(EDGES))]
-    several = len(sentences) > 1
-    if piece := _in_passage(passage, bare) or _misspelled(passage, reply):
-        return None if several and of_sentence and len(piece) == len(whole) else piece
-    if several and (at := _shape(passage).search(reply)):
-        rest = read_span(passage, f"{reply[: at.start()]} {reply[at.end() :]}", of_sentence=of_sentence)
-        return (None if of_sentence else whole) if rest is None else rest
+    if len(sentences) > 1 and (whole := _in_passage(reply, passage)):
+        rest = read_span(passage, reply.replace(whole, "", 1), of_sentence=of_sentence)
+        return rest if rest is not None or of_sentence else passage.strip(EDGES)
+    if piece := _in_passage(passage, reply) or _misspelled(passage, reply):
+        return piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
-            if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
-            and not any(big.start <= one.start < big.end for *_, big in candidates)
+            if not any(big.start <= one.start < big.end for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
@@ -152,7 +147,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
-        (ASIDE, known.has("span.example", before)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
@@ -222,14 +216,9 @@ def _in_passage(passage: str, text: str) -> str:
     words = text.strip(EDGES).split() if len(text) <= 2 * len(passage) else []
     if not words or (len(words) == 1 and rules().has("span.no_piece", words[0])):
         return ""
-    match = _shape(text).search(passage)
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", r"\s+".join(map(re.escape, words)))
+    match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
-
-
-def _shape(text: str) -> re.Pattern[str]:
-    """A pattern of a text with any spelling of its negations, and any white space."""
-    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", r"\s+".join(map(re.escape, text.strip(EDGES).split())))
-    return re.compile(rf"(?<!\w){shape}(?!\w)", re.IGNORECASE)
 
 
 def _misspelled(passage: str, reply: str) -> str:
