@@ -62,7 +62,7 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
     if piece := _in_passage(passage, reply) or _misspelled(passage, reply):
         return piece
     candidates: list[tuple[int, int, Piece]] = []
-    for n_before, kind in enumerate((_quotations, _announcements, _clauses)):
+    for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
@@ -121,6 +121,13 @@ def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piec
         if text := _in_passage(passage, part.group()[start:]):
             return _extend(passage, reply, Piece(text, part.start() + start, part.end()))
     return None
+
+
+def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
+    """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
+    for text in (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if len(one.split()) >= MIN_RUN):
+        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
+            yield Piece(text, match.start(), match.end())
 
 
 def _extend(passage: str, reply: str, piece: Piece) -> Piece:
