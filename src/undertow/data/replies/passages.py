@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from itertools import islice
 
@@ -226,11 +226,8 @@ def _in_passage(passage: str, text: str) -> str:
 
 def _misspelled(passage: str, reply: str) -> str:
     """The sentence that the reply is, misspelled; "" for other replies."""
-    for one in END_OF_SENTENCE.split(passage):
-        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
-        if similarity > MIN_SIMILARITY:
-            return one.strip(EDGES)
-    return ""
+    near = get_close_matches(reply, END_OF_SENTENCE.split(passage), 1, MIN_SIMILARITY)
+    return near[0].strip(EDGES) if near else ""
 
 
 def _common_words(passage: str, reply: str) -> str:
@@ -273,10 +270,9 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
     shorter = known.cut("reply.farewell", text)
-    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip().strip('"*`').strip()
+    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`').removeprefix("that ")
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
-    text = text.removeprefix("that ").strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not (talks or _is_off_topic(passage, reply, text)) else None
 
@@ -356,8 +352,7 @@ def _repeats(text: str, part: str) -> bool:
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
     """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
-    known, first = rules(), ""
-    done = 0
+    known, first, done = rules(), "", 0
     for match in QUOTED.finditer(text):
         inner = next(filter(None, match.groups())).strip()
         before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
