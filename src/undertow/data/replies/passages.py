@@ -317,8 +317,8 @@ def _is_talk(passage: str, sentence: str) -> bool:
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    told = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one]
-    return not about.search(passage) and any(_bias_reader().read(one).text == "No" for one in told)
+    first = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one]
+    return not about.search(passage) and any(_bias_reader().read(one).text == "No" for one in first)
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
