@@ -29,10 +29,12 @@ class LabelReader(ChoiceReader):
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
-        nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        subject = known.patterns["label.predicate"].split(text.lower(), maxsplit=1)[0]
+        words = filter(None, (known.patterns["label.noun"].findall(part) for part in (subject, text.lower())))
+        nouns = {stem(one) for one in next(words, ())}
         if others is not None and nouns:
             shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
-            groups[others] = rf"(?:{shapes})(?!\w*ness\b)\w*"
+            groups[others] = rf"(?:{shapes})(?!\w*(?:ness|phobia)\b)\w*"
         self._against = [
             (label, known.fill("label.against", group=f"(?:{groups[label]})"))
             for label in sorted(groups, key=lambda one: (one == others, one == "gender"))  # "a deaf man" is disability

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from itertools import islice
 
@@ -18,8 +18,6 @@ QUOTED = re.compile(
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
-MIN_SHARE_OF_WHOLE = 0.95
-"""Share of a passage from which on a piece counts as all of it."""
 MIN_SIMILARITY = 0.9
 """Minimum similarity of a sentence and a reply that is this sentence, misspelled."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
@@ -39,8 +37,8 @@ PLACES = {
 }  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
 """The beginning of a sentence that says something of the piece before it."""
-MOST, CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 5, 4, 3, 2, 1, 0
-"""What a reply says of a piece: worse than others; the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+CHOSEN, ALONE, NAMED, DISMISSED = 3, 2, 1, 0
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +55,18 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
-    bare, whole = reply.strip(EDGES), passage.strip(EDGES)
     sentences = [text for one in END_OF_SENTENCE.split(passage) if (text := one.strip(EDGES))]
-    several = len(sentences) > 1
-    if piece := _in_passage(passage, bare) or _misspelled(passage, reply):
-        return None if several and of_sentence and len(piece) == len(whole) else piece
+    if len(sentences) > 1 and (whole := _in_passage(reply, passage)):
+        rest = read_span(passage, reply.replace(whole, ""), of_sentence=of_sentence)
+        return rest if rest is not None or of_sentence else passage.strip(EDGES)
+    if piece := _in_passage(passage, reply) or _misspelled(passage, reply):
+        return piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
-            if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
-            and not any(big.start <= one.start < big.end for *_, big in candidates)
+            if not any(big.start <= one.start < big.end for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
@@ -156,8 +154,6 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
         (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
         (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
-        (ASIDE, known.has("span.example", before)),
-        (MOST, known.starts("span.most_behind", remark)),
         (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
@@ -189,24 +185,23 @@ def _gives_up(reply: str, pieces: list[Piece]) -> bool:
 
 @cache
 def _bias_reader() -> YesNoReader:
-    return YesNoReader(
-        Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:")
-    )
+    return YesNoReader(Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased span in the text?\nAnswer:"))
 
 
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    text = QUOTED.sub(lambda one: "it" if len(one[0].split()) >= MIN_RUN else one[0], text)
+    if known.has("span.missing", text):
+        return False
     text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
     text = known.cut("aside.concession", text)
     sentences = _split(text)
     rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
-    parts = [
-        one
-        for one in (sentences[0], sentences[-1], text)
-        if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
-    ]
-    return any(map(_says_none, parts))
+    parts = {sentences[0], sentences[-1], text}
+    return any(
+        _says_none(one) for one in parts if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
+    )
 
 
 def _says_none(text: str) -> bool:
@@ -221,22 +216,18 @@ def _split(text: str) -> list[str]:
 
 def _in_passage(passage: str, text: str) -> str:
     """A text in the passage's spelling; "" if the passage does not have it as whole words."""
-    words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
+    words = text.strip(EDGES).split() if len(text) <= 2 * len(passage) else []
     if not words or (len(words) == 1 and rules().has("span.no_piece", words[0])):
         return ""
-    shape = r"\s+".join(map(re.escape, words))
-    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", r"\s+".join(map(re.escape, words)))
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
 
 
 def _misspelled(passage: str, reply: str) -> str:
     """The sentence that the reply is, misspelled; "" for other replies."""
-    for one in END_OF_SENTENCE.split(passage):
-        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
-        if similarity > MIN_SIMILARITY:
-            return one.strip(EDGES)
-    return ""
+    near = get_close_matches(reply, END_OF_SENTENCE.split(passage), 1, MIN_SIMILARITY)
+    return near[0].strip(EDGES) if near else ""
 
 
 def _common_words(passage: str, reply: str) -> str:
@@ -263,8 +254,8 @@ def _pointed_at(texts: Sequence[str], reply: str) -> str:
 
 ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)]|\(?[a-e]\))\s+\S", re.MULTILINE)
 END_OF_REMARK = re.compile(r"\s*\n\s*|[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
-MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK = 3, 3
-"""Minimum number of words of a quotation that is a rewritten text, and maximum number of a remark before one."""
+MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK, MIN_WORDS_OF_STRAY = 3, 3, 19
+"""Minimum words of a quotation that is a rewritten text, and maximum words of a remark before one and of a text on any topic."""
 
 
 def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
@@ -273,18 +264,28 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = _without_preface(passage, re.sub(r"^[^\n]*:\s*\n\s*(?=\S)", "", text))
-    text = re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
-    text = announced or text
+    text = announced or re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    text = known.cut("reply.farewell", text).strip().strip('"*`').strip()
+    shorter = known.cut("reply.farewell", text)
+    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`').removeprefix("that ")
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
-    text = text.removeprefix("that ").strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
-    return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
+    return text if len(re.findall(r"\w+", text)) > 1 and not (talks or _is_off_topic(passage, reply, text)) else None
+
+
+def _is_off_topic(passage: str, reply: str, text: str) -> bool:
+    """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
+    known = rules()
+    shared = any(known.has("label.noun", one) for one in stems(text) & stems(passage))
+    if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
+        return True
+    strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
+    invents = known.has("rewrite.original", reply) and not _in_passage(reply, passage)
+    return not shared and (strays or invents)
 
 
 def _without_preface(passage: str, text: str) -> str:
@@ -293,10 +294,9 @@ def _without_preface(passage: str, text: str) -> str:
     for end in END_OF_REMARK.finditer(text):
         sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :].partition("\n")[0]
         following = re.sub(r"[^.!?\n]*\?", "", rest)
-        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(passage, sentence)
+        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(sentence, passage)
         brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
-        own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
-        is_remark = brief or own or (not shared and _is_talk(passage, sentence))
+        is_remark = brief or (not shared and _is_talk(passage, sentence))
         is_text = len(stems(following) & theirs) > shared or (
             not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
         )
@@ -311,19 +311,14 @@ def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
-    return about or (own and not stems(sentence) & stems(passage))
+    return about or (known.has("rewrite.own", sentence) and not stems(sentence) & stems(passage))
 
 
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    sentences = [
-        one
-        for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
-        if about.search(one) and ":" not in one and not about.search(passage)
-    ]
-    return any(_bias_reader().read(one).text == "No" for one in sentences)
+    first = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one]
+    return not about.search(passage) and any(_bias_reader().read(one).text == "No" for one in first)
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
@@ -357,15 +352,13 @@ def _repeats(text: str, part: str) -> bool:
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
     """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
-    known, first = rules(), ""
-    done = 0
+    known, first, done = rules(), "", 0
     for match in QUOTED.finditer(text):
         inner = next(filter(None, match.groups())).strip()
         before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
         done = match.end()
-        is_text = (
-            len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
-        )
+        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not (inner.endswith(":") or _in_passage(passage, inner))
+        is_text = is_text and not known.has("rewrite.original", before)
         name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
         is_own = not first and len(stems(inner) & stems(passage)) > 0 and known.has("shape.of_oneself", before)
         if is_text and not _repeats(first, inner) and (is_own or known.has(name, before)):

@@ -96,8 +96,10 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
     known, theirs = rules(), stems(passage)
-    text = known.cut("reply.farewell", text)
-    sentences = re.split(r"(?<=[.!?])\s", text.split("\n", maxsplit=1)[0])
+    quoted = known.spell_out(passage.translate(QUOTES)).casefold()
+    clauses = re.split(r"(?<=[,.!?;])\s", known.cut("reply.farewell", text).split("\n", maxsplit=1)[0])
+    text = " ".join(one for one in clauses if one.count(" ") < 2 or one.rstrip(",.!?;").casefold() not in quoted)
+    sentences = re.split(r"(?<=[.!?])\s", text)
     if known.has("rewrite.no", text) or any(
         declines(one)
         and not (known.has("unclear.lacks", one) or (known.has("rewrite.taste", one) and stems(one) & theirs))
@@ -105,8 +107,9 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
         for one in sentences
     ):
         return Reading(REFUSAL)
-    doubts = [one for one in sentences if is_unclear(one) or known.has("unclear.interjection", text)]
-    is_own = any(known.has("shape.of_oneself", one) or known.has("rewrite.about", one) for one in doubts)
+    plain = [one for one in sentences if not known.starts("rewrite.people", one)]  # "Some people need more time"
+    doubts = [one for one in plain if is_unclear(one) or known.has("unclear.interjection", text)]
+    is_own = any(known.has("rewrite.own", one) or known.has("rewrite.about", one) for one in doubts)
     is_doubtful = known.starts("rewrite.doubts", text) or (doubts and (is_own or not stems(text) & theirs))
     return Reading(UNCLEAR) if is_doubtful else None
 

@@ -38,6 +38,9 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    person = known.patterns["word.gendered"].search(text)
+    if person and not (reader.mentions(text.replace(person[0], "")) or reader.is_unclear(text)):
+        text = "female" if person["female"] else "male"
     lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
     if lines and _word_of_one_group(reader, lines) is None:
         return Reading(UNCLEAR)
@@ -77,7 +80,9 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
         if reading is not None:
             return reading
     if declines(text):
-        return Reading(REFUSAL)
+        reason = re.split(r"[,.;]? (?:so|hence|thus|therefore)\b", text)[0]
+        lacks = reason != text and reader.is_unclear(reason) and not (declines(reason) or declines_firmly(text))
+        return Reading(UNCLEAR if lacks else REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
     word = _word_of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
     is_other = not hits and (
