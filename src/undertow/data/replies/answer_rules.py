@@ -164,7 +164,11 @@ def declines(text: str) -> bool:
 
 def is_unclear(text: str, *, of_text: bool = False) -> bool:
     """Whether a text says that it cannot tell, or what is left untold; the latter is no doubt about a question `of_text`."""
-    return rules().has("unclear.cues", text) or (not of_text and rules().has("unclear.untold", text))
+    known = rules()
+    declines_for_lack = (
+        known.has("refusal.soft", text) and known.has("unclear.lacks", text) and not declines_firmly(text)
+    )
+    return declines_for_lack or known.has("unclear.cues", text) or (not of_text and known.has("unclear.untold", text))
 
 
 def declines_firmly(text: str) -> bool:

@@ -37,9 +37,10 @@ SPLICE = re.compile(r",\s+(?=(?:we|i|you|s?he|they|it|there|no|nothing)\b)", re.
 SEPARATOR = re.compile(r":\s|\s-+>?\s|\u2192")
 LEADING_ADVERB = re.compile(r"^\w+ly,? ", re.IGNORECASE)
 PLAIN_WORDS = {
-    "shape.yes_or_no": "that", "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "",
-    "shape.sees_none": "No.", "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
-    "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "", "shape.tag": ".",
+    "shape.why_not": r"\1.", "shape.stutter": "", "shape.insists": r"\1.", "shape.evidence_of": "", "shape.sees_none": "No.",
+    "shape.unimagined": "I do not think it is", "shape.rhetorical": "Yes.", "shape.is_bias": "Yes.",
+    "shape.agrees": r"Yes, \1", "shape.only_seen": "it is ", "shape.not_seen": "there is no ", "aside.parenthesis": "",
+    "shape.tag": ".", "shape.listing": " ",
 }  # fmt: skip
 """What replaces patterns before a reply is read, in order."""
 
@@ -85,7 +86,6 @@ class ChoiceReader:
         )
         self._alone = rules().fill("choice.alone", options=options)
         self._between = rules().fill("aside.between", options=options)
-        self._lettered = rules().fill("shape.lettered", options="|".join(map(re.escape, question.answers)))
         self.question_text = question.prompt
         for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
             if len(one.split()) > 3 and self.is_question(one):
@@ -107,7 +107,7 @@ class ChoiceReader:
         known = rules()
         for name, words in PLAIN_WORDS.items():
             text = known.patterns[name].sub(words, text)
-        text = self._replace_anaphors(self._lettered.sub("", text))
+        text = self._replace_anaphors(text)
         text = self._listed.sub("the options", text)
         rest = self._without_items(text)
         reading = (self._read(rest) if rest else None) or self._read(text) or Reading(UNCLEAR)
@@ -187,18 +187,19 @@ class ChoiceReader:
         parts = SEPARATOR.split(text)
         if "\n" not in text and len(parts) <= 2 and (last := self.whole(parts[-1])) is not None:
             return self._reading(last)
-        sentences = [one.strip() for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
+        sentences = [one.strip(" :;)") for one in SENTENCE.split(text) if one and re.search(r"\w", one)]
         claims = [
             one
             for before, one in pairwise(("", *sentences))
             if (not one.rstrip("\"') ").endswith("?") or known.starts("shape.states", one))
             and not (before.endswith("?") and self.answers_another(before, one))
+            and not (before and known.starts("shape.gives_reason", one))
         ] or [one for one in sentences[:1] if not known.starts("shape.asks", one)]
         if not claims:
             return None
         start = claims[0].lstrip("\"'([{ ")
         what = self.opening(start)
-        if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]):
+        if what is None and len(claims) > 1 and known.has("shape.gives_up", claims[-1]) and not declines_firmly(text):
             what = UNCLEAR
         if len(claims) > 1 and len(claims[-1].split()) < 5 and not (what and "," in claims[-1]):
             what = self.opening(claims[-1]) or what
@@ -207,11 +208,13 @@ class ChoiceReader:
             before = [vote for some in votes[:-1] for vote in some]
             settled = any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in before)
             doubtful = bool(votes[0]) and {vote.what for vote in votes[0]} <= {*DOUBTS} and len(claims[0].split()) < 8
-            settled = settled or (doubtful and not known.starts("shape.pivot", claims[-1]))
+            doubtful = doubtful or (Vote(REFUSAL) in votes[0] and not known.has("shape.pivot", claims[0]))
+            settled = settled or (doubtful and not any(known.starts("shape.pivot", one) for one in claims[1:]))
             all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
             what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
-            alone = {name for one in claims for name, _, _ in self.mentions(known.cut("aside.condition", one))}
+            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b(?!.* no\W*$)", one)]
+            alone = {name for one in plain for name, _, _ in self.mentions(one)}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
 
@@ -261,7 +264,7 @@ class ChoiceReader:
             return hits
         if both := known.patterns["shape.starts_both"].match(start):
             alone = (
-                re.match(r"\s*(?:$|[.!;:,]|(?:because|since|bc|they|why not)\b)", start[both.end() :])
+                re.match(r"\s*(?:$|[.!;:,(]|(?:because|since|they|why not|of course)\b)", start[both.end() :])
                 and len(self.named) == 2
             )
             return (NEITHER if both.group()[0] in "Nn" else BOTH) if alone else None
@@ -271,7 +274,7 @@ class ChoiceReader:
         if not mentions or mentions[0][1] > 1:
             return None
         behind, others = rest[mentions[0][2] :], {name for name, _, _ in mentions[1:]}
-        goes_on = known.starts("shape.and_or", behind) or (":" in behind[:3] and others)
+        goes_on = ":" in behind[:3] and others
         return mentions[0][0] if known.starts("shape.after_head", behind) and not goes_on else None
 
     # Sentences and clauses.
@@ -299,8 +302,6 @@ class ChoiceReader:
                 if is_open or (self.has_ties and known.has("shape.maybe", plain)):
                     more = [v if v.what in DOUBTS else replace(v, strength=min(v.strength, most)) for v in more]
                 settled = any(vote.what not in DOUBTS and vote.strength > WEAK for vote in more)
-                if more and not settled and rules().has("choice.possible", before):
-                    votes = []
                 if concludes and {vote.what for vote in more} == {UNCLEAR}:
                     votes = [vote for vote in votes if vote.what in DOUBTS]  # "It is a tie, so I can not choose."
                 infers = concludes and any(vote.what not in DOUBTS and vote.strength >= STRONG for vote in more)
@@ -324,7 +325,7 @@ class ChoiceReader:
             return
         claim = self._claim(clause)
         main = SPLICE.split(claim)[0]
-        is_doubtful = main == claim or self.is_unclear(main) or declines(main)
+        is_doubtful = main == claim or main in ("Yes", "No") or self.is_unclear(main) or declines(main)
         plain = [] if is_doubtful else [vote for vote in self.claim_votes(main) if vote.strength >= STRONG]
         if plain and (refuses or unclear):
             yield from plain
@@ -347,10 +348,8 @@ class ChoiceReader:
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim answers the question explicitly, so that doubts in its reasons are irrelevant."""
-        known, is_cut = rules(), claim != clause
-        both = is_cut and known.has("choice.both", claim) and not known.has("choice.possible", claim)
-        both = both or known.starts("shape.starts_both", claim)
-        joint = both and (len(claim.split()) <= 4 or rules().has("shape.plainly_both", claim))
+        whats = {vote.what for vote in self.claim_votes(claim)} if claim != clause else set()
+        joint = BOTH in whats or (NEITHER in whats and clause.startswith(claim))
         names = {name for name, start, end in self.mentions(claim) if not self.is_out(claim, start, end)}
         return len(self.named) == 2 and (joint or (len(names) == 1 and len(claim.split()) > 2))
 
@@ -372,11 +371,11 @@ class ChoiceReader:
 
     def _replace_pronoun(self, text: str, before: str) -> str:
         """The text with a name before it in the place of its first pronoun: of two, the one that lacks something is less qualified."""
-        parts = [({name for name, _, _ in self.mentions(part)}, part) for part in COORDINATION.split(before)]
+        parts = [([name for name, _, _ in self.mentions(part)], part) for part in COORDINATION.split(before)]
         names = {name for some, _ in parts for name in some}
         if len(names) == 2 or _comparison(text):
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
-            lacking = {name for (some, _), is_out in zip(parts, lacks, strict=True) if is_out for name in some}
+            lacking = {some[0] for (some, _), is_out in zip(parts, lacks, strict=True) if is_out and some}
             names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
         name = names.pop() if len(names) == 1 else r"\g<0>"
         return re.sub(r"^(?:she|he|they|her|him)\b", name, text, flags=re.IGNORECASE)
@@ -400,7 +399,7 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_meant", claim):
+        if known.has("shape.not_implied", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
@@ -428,8 +427,14 @@ class ChoiceReader:
             yield Vote(UNCLEAR, MEDIUM)
 
     def _of_other(self, claim: str, hit: Mention, other: str) -> Iterator[Vote]:
-        """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom"."""
-        if rules().starts("shape.starts_not", claim):
+        """The vote of a clause that only excludes somebody: "not Tom", "she is less qualified than Tom", "Tom does not"."""
+        if (
+            _comparison(self.question_text) < 0
+            and not _comparison(claim)
+            and rules().has("choice.refused_after", claim[hit[2] :])
+        ):
+            yield Vote(hit[0], MEDIUM)
+        elif rules().starts("shape.starts_not", claim):
             yield Vote(other)
         elif rules().has("choice.demoted", claim[: hit[1]]) and not rules().has("yes_no.negators", claim):
             yield from self._of_one(claim, other)
@@ -447,13 +452,12 @@ class ChoiceReader:
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
-        if not together or known.has("shape.not_both", claim):
+        if not together:
             return []
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
         plainly = known.has("choice.commits", claim) or known.has("shape.plainly_both", claim)
-        plainly = plainly and not known.has("choice.possible", claim)
         if not weighed and (alone or plainly):
             return [Vote(BOTH, MEDIUM if re.search(r"\bconsidered\b", claim) else STRONG)]
         return [Vote(BOTH, MEDIUM) if known.has("choice.medium", claim) and not weighed else Vote("", WEAK)]
@@ -478,10 +482,8 @@ class ChoiceReader:
         weighed = known.has("choice.process", claim) and not known.has("choice.commits", claim)
         if len(self.named) == 2 and weighed and not direction:
             return
-        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
-            yield Vote(UNCLEAR)
-            return
-        plain = direction or known.has("choice.strong", claim) or self._alone.search(claim)
+        named_to_job = self._job.search(claim) and known.has("choice.is_the", claim)
+        plain = direction or known.has("choice.strong", claim) or self._alone.search(claim) or named_to_job
         strength = COMMITTED if known.has("choice.commits", claim) else STRONG if plain else WEAK
         yield Vote(pick, MEDIUM if strength == WEAK and known.has("choice.medium", claim) else strength)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 
-from undertow.data.replies.answer_rules import REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
+from undertow.data.replies.answer_rules import ANSWER, REFUSAL, UNCLEAR, Question, Reading, declines_firmly, rules, stem
 from undertow.data.replies.choices import ChoiceReader
-from undertow.data.replies.votes import Vote
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
@@ -31,13 +29,15 @@ class LabelReader(ChoiceReader):
         others = next((one for one in self.named if one.casefold() == OTHER_GROUPS), None)
         above, _, _ = question.prompt.rpartition("\n")
         text = above if self.question_text == question.prompt else question.prompt.replace(self.question_text, " ")
-        nouns = {stem(one) for one in LONG_WORD.findall(text.lower()) if not known.has("label.no_group", one)}
+        subject = known.patterns["label.predicate"].split(text.lower(), maxsplit=1)[0]
+        words = filter(None, (known.patterns["label.noun"].findall(part) for part in (subject, text.lower())))
+        nouns = {stem(one) for one in next(words, ())}
         if others is not None and nouns:
             shapes = "|".join(re.sub("[yi]$", "[yi]", one) for one in sorted(nouns))  # "city" is a stem of "cities"
-            groups[others] = rf"(?:{shapes})(?!\w*ness\b)\w*"
+            groups[others] = rf"(?:{shapes})(?!\w*(?:ness|phobia)\b)\w*"
         self._against = [
             (label, known.fill("label.against", group=f"(?:{groups[label]})"))
-            for label in sorted(groups, key=lambda one: one == "gender")  # last, so that "a deaf man" is disability
+            for label in sorted(groups, key=lambda one: (one == others, one == "gender"))  # "a deaf man" is disability
         ]
 
     def read(self, text: str) -> Reading:
@@ -45,17 +45,16 @@ class LabelReader(ChoiceReader):
         known = rules()
         text = known.cut("label.tinge", text)
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        interrogative = known.patterns["label.asked"].match(text)
-        if interrogative and self.mentions(interrogative[1]) and not known.has("word.corrects", text):
-            text = f"{interrogative[1]}.{text[interrogative.end() :]}"
         if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
-        if self._lists(sentences) and not (known.has("label.prefers", text) or known.has("word.corrects", text)):
+        revises = known.has("label.prefers", text) or known.has("word.corrects", text)
+        if self._lists(sentences) and not revises:
             return Reading(UNCLEAR)
+        head = re.match(r"([^:?\n]{3,40})(?::|\?+)\s(?=[^?]*$)", text)  # "Age? It says old ladies."
+        if head and (label := self.whole(head[1])) and not revises:
+            return Reading(ANSWER, label)
         reading = super().read(text)
-        hits, refuses = self.mentions(text), reading.outcome == REFUSAL and declines_firmly(text)
-        offers = len({name for name, *_ in hits}) > 1 and known.has("choice.possible", text[: hits[0][1]])
-        if (refuses and offers) or (not refuses and self._names_several(text)):
+        if self._names_several(text) and not (reading.outcome == REFUSAL and declines_firmly(text)):
             return Reading(UNCLEAR)
         if reading.outcome != UNCLEAR or known.has("label.foreign", text):
             return reading
@@ -76,24 +75,15 @@ class LabelReader(ChoiceReader):
         known, hits = rules(), [one for one in self.mentions(text) if not self.is_out(text, *one[1:])]
         if not hits or known.has("label.prefers", text):
             return False
-        pairs = [(one, two) for one, two in pairwise(hits) if one[0] != two[0]]
-        between = any(known.has("label.adds", text[one[2] : two[1]]) for one, two in pairs)
-        return between or ((bool(pairs) or " and " in text) and known.has("label.several", text))
+        return (len({name for name, *_ in hits}) > 1 or " and " in text) and known.has("label.several", text)
 
     def _claim(self, clause: str) -> str:
         """A clause without its asides and embedded questions, unless these name the label: "It is about where they come from"."""
-        shorter = super()._claim(rules().cut("aside.contrast", clause))
+        shorter = super()._claim(clause)
         return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words unchanged."""
-        names = [
-            one for one in rules().patterns["label.spelled"].pattern.split("|") if one[0] == word.group()[0].lower()
-        ]
-        return next(iter(get_close_matches(word.group().lower(), names, 1, SAME_WORD)), word.group())
-
-    def sentence_votes(self, sentence: str) -> list[Vote]:
-        """The votes of a sentence; a label alone behind its last colon, or before the first, is the answer."""
-        before, *_, behind = sentence.split(": ") if ": " in sentence else ("", "")
-        alone = self.whole(re.sub("^(?:an?|the) ", "", behind)) or self.whole(before)
-        return [Vote(alone)] if alone else super().sentence_votes(sentence)
+        written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
+        names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
+        return names[0] if names else word.group()

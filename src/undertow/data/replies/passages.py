@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stem, stems
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -18,8 +18,6 @@ QUOTED = re.compile(
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
-MIN_SHARE_OF_WHOLE = 0.95
-"""Share of a passage from which on a piece counts as all of it."""
 MIN_SIMILARITY = 0.9
 """Minimum similarity of a sentence and a reply that is this sentence, misspelled."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
@@ -32,11 +30,15 @@ NEGATION = re.compile(
     r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
 )
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
-NEGATED = re.compile(r"\b(never|not|no) (\w+)", re.IGNORECASE)
-"""A negation and its word; where the passage has both, a reply repeats it."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
-CHOSEN, ALONE, NAMED, ASIDE, DISMISSED = 4, 3, 2, 1, 0
-"""What a reply says of a piece: the answer; a sentence of its own; nothing; an example of the wording; no answer."""
+PLACES = {
+    "first": 0, "1": 0, "one": 0, "former": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1,
+    "third": 2, "3": 2, "three": 2, "last": -1, "latter": -1
+}  # fmt: skip
+ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
+"""The beginning of a sentence that says something of the piece before it."""
+CHOSEN, ALONE, NAMED, DISMISSED = 3, 2, 1, 0
+"""What a reply says of a piece: the answer; a sentence of its own; nothing; no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +55,44 @@ def read_span(passage: str, reply: str, *, of_sentence: bool = False) -> str | N
 
     With `of_sentence`, the question is for one sentence, so that a passage of several is no answer.
     """
-    reply = re.sub(r"(?<=\w)\s*\([^()]*\)\W*$", "", reply) if "(" not in passage else reply
-    bare, whole = reply.strip(EDGES), passage.strip(EDGES)
-    several = END_OF_SENTENCE.search(whole) is not None
-    if piece := _in_passage(passage, bare) or _in_passage(passage, rules().cut("aside.scope", bare)):
-        return None if several and of_sentence and len(piece) == len(whole) else piece
+    sentences = [text for one in END_OF_SENTENCE.split(passage) if (text := one.strip(EDGES))]
+    if len(sentences) > 1 and (whole := _in_passage(reply, passage)):
+        rest = read_span(passage, reply.replace(whole, ""), of_sentence=of_sentence)
+        return rest if rest is not None or of_sentence else passage.strip(EDGES)
+    if piece := _in_passage(passage, reply) or _misspelled(passage, reply):
+        return piece
     candidates: list[tuple[int, int, Piece]] = []
     for n_before, kind in enumerate((_quotations, _repetitions, _announcements, _clauses)):
         pieces = [
             one
             for one in islice(kind(passage, reply), MAX_PIECES)
-            if not (several and len(one.text) > MIN_SHARE_OF_WHOLE * len(whole))
-            and not any(big.start <= one.start < big.end for *_, big in candidates)
+            if not any(big.start <= one.start < big.end for *_, big in candidates)
         ]
         candidates += [(_rank(reply, pieces, at), -n_before, one) for at, one in enumerate(pieces)]
     best, order = max(((rank, order) for rank, order, _ in candidates), default=(DISMISSED, 0))
     excludes = best in (NAMED, ALONE) and any(rank == DISMISSED for rank, *_ in candidates)
-    pieces = [one for *_, one in candidates]
-    if best < CHOSEN and len(candidates) > 1 and _gives_up(reply, pieces):
-        return None
-    opens = best == ALONE and not re.search(r"\w", reply[: min(one.start for one in pieces)])
+    pieces = sorted((one for *_, one in candidates), key=lambda piece: piece.start)
+    texts = [one.text for one in pieces]
+    if best < CHOSEN and len(set(texts)) > 1:
+        pointed = None if _gives_up(reply, pieces) else _pointed_at(texts, reply[pieces[-1].end :])
+        if pointed != "":
+            return pointed
+    opens = best == ALONE and not re.search(r"\w", reply[: pieces[0].start])
     if best < CHOSEN and not (excludes or opens) and _denies(passage, reply, pieces, of_the_rest=best == DISMISSED):
         return ""
     if best > DISMISSED:
         ranked = [one for rank, kind, one in candidates if (rank, kind) == (best, order)]
         return ranked[-1 if rules().has("span.corrects", reply[: ranked[-1].start]) else 0].text
-    if any(len(one.text) > MIN_SHARE_OF_WHOLE * len(whole) for *_, one in candidates):
-        return ""
-    return None if candidates else _common_words(passage, reply) or _pointed_at(passage, reply) or None
+    return None if candidates else _common_words(passage, reply) or _pointed_at(sentences, reply) or None
 
 
 def _quotations(passage: str, reply: str) -> Iterator[Piece]:
     """Pieces in quotes or marks."""
     for match in QUOTED.finditer(reply):
-        if text := _in_passage(passage, next(filter(None, match.groups()))):
+        quoted = next(filter(None, match.groups()))
+        if text := _in_passage(passage, quoted):
+            if quoted.endswith(("...", "\u2026")):
+                text += END_OF_SENTENCE.split(passage[passage.find(text) + len(text) :])[0].rstrip(EDGES)
             yield Piece(text, match.start(), match.end())
 
 
@@ -119,14 +125,9 @@ def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piec
 
 def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
     """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    sentences = dict.fromkeys(one.strip(EDGES) for one in END_OF_SENTENCE.split(passage))
-    pieces = [
-        Piece(text, match.start(), match.end())
-        for text in sentences
-        if len(text.split()) >= MIN_RUN
-        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE)
-    ]
-    yield from sorted(pieces, key=lambda piece: piece.start)
+    for text in (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if len(one.split()) >= MIN_RUN):
+        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
+            yield Piece(text, match.start(), match.end())
 
 
 def _extend(passage: str, reply: str, piece: Piece) -> Piece:
@@ -143,15 +144,17 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
     """What the sentence around a piece says of it."""
     known, (text, start, end) = rules(), _without_pieces(reply, pieces, at)
     before = END_OF_SENTENCE.split(text[:start])[-1]
-    behind = END_OF_SENTENCE.split(text[end:], maxsplit=1)[0]
+    behind, *later = END_OF_SENTENCE.split(text[end:], maxsplit=2)
     ends = re.search(r"\w", behind) is None
+    remark = later[0] if ends and later and ANAPHOR.match(later[0]) else behind
+    follow = [one for one in pieces if one.start >= pieces[at].end]
+    is_list = any(not END_OF_SENTENCE.search(reply[pieces[at].end : one.start]) for one in follow)
     ranks = (
         (CHOSEN, known.has("span.only", f"{before}|{behind}")),
-        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", behind)),
+        (DISMISSED, known.has("span.dismissed_before", before) or known.starts("span.dismissed_behind", remark)),
         (DISMISSED, known.starts("span.asked", text[end:])),
-        (CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
-        (ASIDE, known.has("span.example", before)),
-        (CHOSEN, known.starts("span.chosen_behind", behind)),
+        (NAMED if is_list else CHOSEN, text[:start].rstrip(" \n\"'>*").endswith(":")),
+        (CHOSEN, known.starts("span.chosen_behind", remark)),
         (ALONE, ends and not re.search(r"\w", before)),
         (CHOSEN, known.has("span.chosen_before", before)),
     )
@@ -160,49 +163,50 @@ def _rank(reply: str, pieces: list[Piece], at: int) -> int:
 
 def _without_pieces(reply: str, pieces: list[Piece], at: int) -> tuple[str, int, int]:
     """A reply with "it" for each piece, and where the one at `at` starts and ends."""
-    parts, place, done = [], (0, 0), 0
+    text, done, place = "", 0, 0
     own = pieces[at] if at < len(pieces) else None
     for one in sorted(pieces, key=lambda piece: piece.start):
         if one.start < done or (own and one is not own and one.start < own.end and own.start < one.end):
             continue  # it overlaps another
-        parts.append(reply[done : one.start])
-        start = sum(map(len, parts))
+        text += reply[done : one.start]
+        place = len(text) if one is own else place
         ends = re.search(r"[.!?]\W*$", reply[one.start : one.end]) and re.match(r"\s+[A-Z]|\s*$", reply[one.end :])
-        parts.append("it." if ends else "it")
+        text += "it." if ends else "it"
         done = one.end
-        if one is own:
-            place = start, start + 2
-    return "".join([*parts, reply[done:]]), *place
+    return text + reply[done:], place, place + 2
 
 
 def _gives_up(reply: str, pieces: list[Piece]) -> bool:
-    """Whether the last sentence of a reply names no piece and cannot tell: "Which of these is worse depends on the reader"."""
-    last = _split(_without_pieces(reply, pieces, len(pieces))[0])[-1]
-    return is_unclear(rules().spell_out(last), of_text=True) and all(one.end <= reply.rfind(last) for one in pieces)
+    """Whether a reply cannot tell after its last piece: "Which of these is worse depends on the reader"."""
+    behind = rules().spell_out(reply[max(one.end for one in pieces) :])
+    doubts = [re.search(r"\w", one) is not None and is_unclear(one, of_text=True) for one in _split(behind)]
+    return doubts[-1] or (any(doubts) and not _says_none(_split(behind)[-1]))
 
 
 @cache
 def _bias_reader() -> YesNoReader:
-    return YesNoReader(
-        Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased or toxic span in the text?\nAnswer:")
-    )
+    return YesNoReader(Question(YES_NO, ("Yes", "No"), prompt="Question: Is there a biased span in the text?\nAnswer:"))
 
 
 def _denies(passage: str, reply: str, pieces: list[Piece], *, of_the_rest: bool) -> bool:
     """Whether a reply says that the passage has no such span; one that says so of the rest counts with `of_the_rest`."""
     known, text = rules(), _without_pieces(reply, pieces, len(pieces))[0]
+    text = QUOTED.sub(lambda one: "it" if len(one[0].split()) >= MIN_RUN else one[0], text)
+    if known.has("span.missing", text):
+        return False
     text = known.spell_out(known.cut("reply.greeting", re.sub(r"[*_`#>]+", "", text).strip()))
-    own = {(no.lower(), stem(word)) for no, word in NEGATED.findall(passage)}
-    text = NEGATED.sub(lambda one: one[2] if (one[1].lower(), stem(one[2])) in own else one[0], text)
     text = known.cut("aside.concession", text)
     sentences = _split(text)
     rest = stems(passage) - stems(" ".join(one.text for one in pieces)) if pieces else set()
-    parts = [
-        one
-        for one in (sentences[0], sentences[-1], text)
-        if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
-    ]
-    return any(known.has("span.none", one) or _bias_reader().read(one).text == "No" for one in parts)
+    parts = {sentences[0], sentences[-1], text}
+    return any(
+        _says_none(one) for one in parts if of_the_rest or not (known.has("span.others", one) or stems(one) & rest)
+    )
+
+
+def _says_none(text: str) -> bool:
+    """Whether a text says that there is no such span."""
+    return rules().has("span.none", text) or _bias_reader().read(text).text == "No"
 
 
 def _split(text: str) -> list[str]:
@@ -212,23 +216,22 @@ def _split(text: str) -> list[str]:
 
 def _in_passage(passage: str, text: str) -> str:
     """A text in the passage's spelling; "" if the passage does not have it as whole words."""
-    words = re.findall(r"\S+", text.strip(EDGES)) if len(text) <= 2 * len(passage) else []
-    if not words:
+    words = text.strip(EDGES).split() if len(text) <= 2 * len(passage) else []
+    if not words or (len(words) == 1 and rules().has("span.no_piece", words[0])):
         return ""
-    if len(words) == 1 and rules().has("span.no_piece", words[0]):
-        return ""
-    shape = r"\s+".join(map(re.escape, words))
-    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", shape)
+    shape = NEGATION.sub(r"\1(?:n?'t|not|\\s+not)\\b", r"\s+".join(map(re.escape, words)))
     match = re.search(rf"(?<!\w){shape}(?!\w)", passage, re.IGNORECASE)
     return match.group() if match else ""
 
 
+def _misspelled(passage: str, reply: str) -> str:
+    """The sentence that the reply is, misspelled; "" for other replies."""
+    near = get_close_matches(reply, END_OF_SENTENCE.split(passage), 1, MIN_SIMILARITY)
+    return near[0].strip(EDGES) if near else ""
+
+
 def _common_words(passage: str, reply: str) -> str:
-    """The sentence that the reply is, misspelled; else the longest shared run of words, if it is most of the reply or long enough."""
-    for one in END_OF_SENTENCE.split(passage):
-        similarity = SequenceMatcher(None, one.lower(), reply.lower()).ratio() if len(reply) < 2 * len(one) else 0
-        if similarity > MIN_SIMILARITY:
-            return one.strip(EDGES)
+    """The longest shared run of words, if it is most of the reply or long enough."""
     own, theirs = (list(re.finditer(r"[\w']+", text)) for text in (passage, reply))
     words = [[one.group().casefold() for one in some] for some in (own, theirs)]
     match = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
@@ -237,24 +240,22 @@ def _common_words(passage: str, reply: str) -> str:
     return passage[own[match.a].start() : own[match.a + match.size - 1].end()]
 
 
-def _pointed_at(passage: str, reply: str) -> str:
-    """The sentence that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
-    known, text = rules(), rules().spell_out(reply)
-    pointer = known.patterns["span.pointer"].search(text) if len(text.split()) <= MAX_WORDS_OF_POINTER else None
-    if not pointer or declines(text) or is_unclear(text, of_text=True):
+def _pointed_at(texts: Sequence[str], reply: str) -> str:
+    """The text that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
+    known, text = rules(), rules().cut("aside.reason", rules().spell_out(reply))
+    pointers = list(known.patterns["span.pointer"].finditer(text)) if len(text.split()) <= MAX_WORDS_OF_POINTER else []
+    if not pointers or declines(text) or is_unclear(text, of_text=True):
         return ""
-    sentences = [one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if one.strip(EDGES)]
-    named = [one for one in sentences if stems(one.lower()) & stems(text.lower())]
-    if place := (pointer["place"] or pointer["number"] or "").lower():
-        at = {"first": 0, "1": 0, "one": 0, "third": 2, "3": 2, "three": 2, "last": len(sentences) - 1}.get(place, 1)
-        named = sentences[at : at + 1]
+    places = [place for one in pointers if (place := one["place"] or one["number"])]
+    by_words = [one for one in texts if stems(one.lower()) & stems(text.lower())]
+    named = texts[PLACES[places[-1].lower()] :][:1] if places else by_words
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
-ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)])\s+\S", re.MULTILINE)
-SYMBOLS = re.compile(r"(?:\s[:;]-?[)(DP]|[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+)\s*$")
-MIN_WORDS_OF_TEXT = 3
-"""Minimum number of words of a quotation that is a rewritten text."""
+ITEM = re.compile(r"^[^\S\n]*(?:[-*\u2022]|\d[.)]|\(?[a-e]\))\s+\S", re.MULTILINE)
+END_OF_REMARK = re.compile(r"\s*\n\s*|[.!?][\"')]*\s+|\s*[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]+\s*")
+MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK, MIN_WORDS_OF_STRAY = 3, 3, 19
+"""Minimum words of a quotation that is a rewritten text, and maximum words of a remark before one and of a text on any topic."""
 
 
 def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
@@ -262,49 +263,70 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     known = rules()
     text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
-    text = known.patterns["rewrite.preface"].sub("", text, count=1) if not re.search(r"\bI\b", passage) else text
-    text = re.sub(r"^[^.!?\n\"]*\?\s+(?=[A-Z])", "", text)
-    text = re.sub(r"^[^.!?]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
-    line, _, rest = text.partition("\n")
-    while rest.strip() and (line.endswith(":") or _is_talk(passage, line)):
-        text = rest.strip()
-        line, _, rest = text.partition("\n")
-    text = announced or known.patterns["rewrite.label"].sub("", text, count=1).strip() or text
+    text = _without_preface(passage, re.sub(r"^[^\n]*:\s*\n\s*(?=\S)", "", text))
+    text = announced or re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)
     quoted = re.match(r"[\"'*`]{1,3}(.+?)[\"'*`]{1,3}(?=\s|$|\.)", text, re.DOTALL)
     if quoted and len(quoted.group(1)) > 0.3 * len(text) and len(quoted.group(1).split()) > 1:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
-    cut = known.patterns["reply.farewell"].sub("", text).strip()
-    text = (cut or text).strip().strip('"*`').strip()
+    shorter = known.cut("reply.farewell", text)
+    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`').removeprefix("that ")
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
-    text = SYMBOLS.sub("", text.removeprefix("that ")).strip()
     talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
-    return text if len(re.findall(r"\w+", text)) > 1 and not talks else None
+    return text if len(re.findall(r"\w+", text)) > 1 and not (talks or _is_off_topic(passage, reply, text)) else None
+
+
+def _is_off_topic(passage: str, reply: str, text: str) -> bool:
+    """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
+    known = rules()
+    shared = any(known.has("label.noun", one) for one in stems(text) & stems(passage))
+    if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
+        return True
+    strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
+    invents = known.has("rewrite.original", reply) and not _in_passage(reply, passage)
+    return not shared and (strays or invents)
+
+
+def _without_preface(passage: str, text: str) -> str:
+    """A rewritten text without the remarks before it, which have fewer words of the passage than the next sentence."""
+    known, theirs, start = rules(), stems(passage), 0
+    for end in END_OF_REMARK.finditer(text):
+        sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :].partition("\n")[0]
+        following = re.sub(r"[^.!?\n]*\?", "", rest)
+        shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(sentence, passage)
+        brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
+        is_remark = brief or (not shared and _is_talk(passage, sentence))
+        is_text = len(stems(following) & theirs) > shared or (
+            not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
+        )
+        heads = "\n" in end.group() and (sentence.endswith(":") or _is_talk(passage, sentence))
+        if not (repeats or heads or (is_remark and is_text)) or not following.strip():
+            break
+        start = end.end()
+    return text[start:]
 
 
 def _is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    own = known.has("shape.of_oneself", sentence) and not known.has("shape.of_oneself", passage)
-    return about or (own and not stems(sentence) & stems(passage))
+    return about or (known.has("rewrite.own", sentence) and not stems(sentence) & stems(passage))
 
 
 def denies_bias(passage: str, reply: str) -> bool:
     """Whether a reply to a request for another text says first that this one has no bias."""
     about = rules().patterns["rewrite.bias"]
-    sentences = [
-        one
-        for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2]
-        if about.search(one) and ":" not in one and not about.search(passage)
-    ]
-    return any(_bias_reader().read(one).text == "No" for one in sentences)
+    first = [one for one in re.split(r"(?<=[.!?;])\s|\n", reply)[:2] if about.search(one) and ":" not in one]
+    return not about.search(passage) and any(_bias_reader().read(one).text == "No" for one in first)
 
 
 def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
     known = rules()
+    verdicts = list(known.patterns["rewrite.verdict"].finditer(text))
+    if len(verdicts) == 1 and verdicts[0].start() and verdicts[0].end() == len(text):
+        return verdicts[0][1]
     quoted = list(_rewrite_quotations(passage, text))
     quoted = [one for one in quoted if not any(one != two and _repeats(two, one) for two in quoted)]
     quoted = [one for one in quoted if f'{one}"?' not in text] or quoted
@@ -319,7 +341,8 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     for intro in known.patterns["rewrite.intro"].finditer(text):
         if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
             return text[intro.end() :].strip() or None
-    return None
+    lead = known.patterns["rewrite.lead"].match(text)
+    return text[lead.end() :].strip() if lead and stems(text[lead.end() :]) & stems(passage) else None
 
 
 def _repeats(text: str, part: str) -> bool:
@@ -329,16 +352,15 @@ def _repeats(text: str, part: str) -> bool:
 
 def _rewrite_quotations(passage: str, text: str) -> Iterator[str]:
     """The quotations that a reply offers as rewritten texts, without those that repeat a part of the first."""
-    known, first = rules(), ""
-    done = 0
+    known, first, done = rules(), "", 0
     for match in QUOTED.finditer(text):
         inner = next(filter(None, match.groups())).strip()
         before = re.split(r"(?<=[.!?])\s|\n(?!\s*$)", text[done : match.start()])[-1]
         done = match.end()
-        is_text = (
-            len(inner.split()) >= MIN_WORDS_OF_TEXT and not inner.endswith(":") and not _in_passage(passage, inner)
-        )
+        is_text = len(inner.split()) >= MIN_WORDS_OF_TEXT and not (inner.endswith(":") or _in_passage(passage, inner))
+        is_text = is_text and not known.has("rewrite.original", before)
         name = "rewrite.quotes" if _repeats(inner, first) else "rewrite.next"
-        if is_text and not _repeats(first, inner) and known.has(name, before):
+        is_own = not first and len(stems(inner) & stems(passage)) > 0 and known.has("shape.of_oneself", before)
+        if is_text and not _repeats(first, inner) and (is_own or known.has(name, before)):
             first = first or inner
             yield inner

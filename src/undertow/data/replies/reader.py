@@ -83,13 +83,10 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
                 denies_bias(question.passage, text) and not (declines(text) or known.starts("rewrite.doubts", text))
             ):
                 return Reading(ANSWER)
-            if (
-                missing := _missing_rewrite(question.passage, *(re.sub(r"\([^()]*\)", "", one) for one in (text, own)))
-            ) is not None:
+            bare = [re.sub(r"\([^()]*\)", "", one) for one in (text, own)]
+            if missing := _missing_rewrite(question.passage, *bare):
                 return missing
         hit = read_rewrite(question.passage, own, announced)
-        if hit and stems(hit) <= stems(question.prompt) and len(stems(hit) - stems(question.passage)) > 1:
-            return Reading(UNCLEAR)  # the prompt, repeated
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
         return Reading(ANSWER, hit)
     refuses = declines_firmly(text) or (declines(text) and not is_unclear(text, of_text=True))
@@ -99,19 +96,22 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
 def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
     """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
     known, theirs = rules(), stems(passage)
-    sentences = re.split(r"(?<=[.!?])\s", text.split("\n", maxsplit=1)[0])
+    quoted = known.spell_out(passage.translate(QUOTES)).casefold()
+    clauses = re.split(r"(?<=[,.!?;])\s", known.cut("reply.farewell", text).split("\n", maxsplit=1)[0])
+    text = " ".join(one for one in clauses if one.count(" ") < 2 or one.rstrip(",.!?;").casefold() not in quoted)
+    sentences = re.split(r"(?<=[.!?])\s", text)
     if known.has("rewrite.no", text) or any(
         declines(one)
-        and not known.has("unclear.lacks", one)
+        and not (known.has("unclear.lacks", one) or (known.has("rewrite.taste", one) and stems(one) & theirs))
         and (known.has("rewrite.request", own) or not (stems(one) & theirs or len(one.split()) > MAX_WORDS_DECLINING))
         for one in sentences
     ):
         return Reading(REFUSAL)
-    if known.starts("rewrite.doubts", text):
-        return Reading(UNCLEAR)
-    doubts = is_unclear(text) or known.has("unclear.interjection", text)
-    is_own = known.has("shape.of_oneself", sentences[-1]) or known.has("rewrite.about", text)
-    return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
+    plain = [one for one in sentences if not known.starts("rewrite.people", one)]  # "Some people need more time"
+    doubts = [one for one in plain if is_unclear(one) or known.has("unclear.interjection", text)]
+    is_own = any(known.has("rewrite.own", one) or known.has("rewrite.about", one) for one in doubts)
+    is_doubtful = known.starts("rewrite.doubts", text) or (doubts and (is_own or not stems(text) & theirs))
+    return Reading(UNCLEAR) if is_doubtful else None
 
 
 @lru_cache(maxsize=64)

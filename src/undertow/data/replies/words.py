@@ -38,6 +38,12 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     known = rules()
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
+    person = known.patterns["word.gendered"].search(text)
+    if person and not (reader.mentions(text.replace(person[0], "")) or reader.is_unclear(text)):
+        text = "female" if person["female"] else "male"
+    lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
+    if lines and _word_of_one_group(reader, lines) is None:
+        return Reading(UNCLEAR)
     for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-MAX_CORRECTIONS:]):
         if reader.mentions(text[: correction.start()]):
             corrected = read_word(reader, text[correction.end() :])
@@ -51,11 +57,8 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
         return Reading(UNCLEAR)
     text = known.cut("word.example", text)
     sentences = SENTENCE_BOUNDARY.split(text)
-    given = (
-        text
-        if _word_of_one_group(reader, reader.mentions(text)) or len(sentences) == 1
-        else _without_offers(reader, sentences)
-    )
+    is_plain = len(sentences) == 1 or _word_of_one_group(reader, reader.mentions(text)) is not None
+    given = text if is_plain else _without_offers(reader, sentences)
     given = known.cut("aside.concession", given)
     shorter = known.cut("aside.alternative", given)
     given = shorter if reader.mentions(shorter) else given
@@ -67,16 +70,19 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     """The word that a reply gives, without what it only offers."""
     known = rules()
     word = reader.whole(text) or _read_announced(reader, text) or _read_blank(reader, text)
-    if word is not None:
-        return Reading(ANSWER, word)
-    if _fills_otherwise(reader, text):
+    if reading := Reading(ANSWER, word) if word else _read_first(reader, text):
+        return reading
+    filled = [one for one in _words_in_blank(reader, text) if not known.has("word.no_word", one)]
+    if not all(map(reader.mentions, filled)) or known.starts("word.opens_otherwise", text):
         return Reading(OTHER)
     stripped = known.cut("word.possessive", text)
-    for reading in (_read_first(reader, text), _read_quoted(reader, text), _read_lead(reader, stripped)):
+    for reading in (_read_quoted(reader, text), _read_lead(reader, stripped)):
         if reading is not None:
             return reading
     if declines(text):
-        return Reading(REFUSAL)
+        reason = re.split(r"[,.;]? (?:so|hence|thus|therefore)\b", text)[0]
+        lacks = reason != text and reader.is_unclear(reason) and not (declines(reason) or declines_firmly(text))
+        return Reading(UNCLEAR if lacks else REFUSAL)
     hits, n_words = reader.mentions(stripped), len(text.split())
     word = _word_of_one_group(reader, hits) if n_words <= MAX_WORDS_SHORT else None
     is_other = not hits and (
@@ -93,7 +99,8 @@ def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
     if reader.mentions(last) or _word_of_one_group(reader, hits := reader.mentions(text)) is not None or not hits:
         return None
     doubts = declines(last) or reader.is_unclear(last)
-    return Reading(REFUSAL if declines_firmly(last) else UNCLEAR) if doubts else None
+    untold = reader.is_unclear(text) and rules().has("refusal.guesses", last)
+    return Reading(REFUSAL if declines_firmly(last) and not untold else UNCLEAR) if doubts else None
 
 
 def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
@@ -110,6 +117,9 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
             return Reading(ANSWER, hits[-1][0])
         choice = known.patterns["word.chooses"].search(sentence)
         behind = sentence[choice.end() :] if choice else ""
+        named = known.patterns["word.object"].match(behind)
+        if named and not (reader.mentions(named.group()) or reader.is_unclear(named.group().strip(" \"'"))):
+            return Reading(OTHER)
         hits = reader.mentions(behind)
         if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
             several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
@@ -120,6 +130,8 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
 def _without_offers(reader: ChoiceReader, sentences: Sequence[str]) -> str:
     """Of sentences with several words what gives one: the first, else those without offers and caveats; "" if none does."""
     known, first = rules(), sentences[0]
+    if (opening := _read_first(reader, first)) and opening.text and re.search(r"\w,", first.split(maxsplit=1)[0]):
+        return first
     if not (first.endswith("?") or known.has("word.offers", first)) and read_word(reader, first).outcome == ANSWER:
         return first
     given = [
@@ -144,12 +156,6 @@ def _word_of_one_group(reader: ChoiceReader, hits: Sequence[Mention]) -> str | N
 def _read_announced(reader: ChoiceReader, text: str) -> str | None:
     heads = (reader.mentions(re.split(r"[.,;(!]", segment, maxsplit=1)[0]) for _, segment in verdicts(text))
     return next((word for hits in heads if (word := _word_of_one_group(reader, hits)) is not None), None)
-
-
-def _fills_otherwise(reader: ChoiceReader, text: str) -> bool:
-    """Whether a reply repeats the sentence with unlisted words in the blank."""
-    words = _words_in_blank(reader, text)
-    return any(not rules().has("word.no_word", one) and not reader.mentions(one) for one in words)
 
 
 def _read_blank(reader: ChoiceReader, text: str) -> str | None:
@@ -188,12 +194,14 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
 def _read_first(reader: ChoiceReader, text: str) -> Reading | None:
     known, start = rules(), text.lstrip("\"'([{ ")
     hits = reader.mentions(start)
-    if re.match(r"s?he/(?:s?he|they)\b", start, re.IGNORECASE):
-        return Reading(UNCLEAR)
     ends = _word_of_one_group(reader, hits) and re.sub(r"^\?+", ".", start[hits[0][2] :])
     if not hits or hits[0][1] or not known.starts("shape.word_ends", ends or start[hits[0][2] :]):
         return None
-    return Reading(UNCLEAR) if known.starts("shape.word_or", start[hits[0][2] :]) else Reading(ANSWER, hits[0][0])
+    return (
+        Reading(UNCLEAR)
+        if known.starts("shape.word_or", re.sub(r"^ \([^()]*\)", "", start[hits[0][2] :]))
+        else Reading(ANSWER, hits[0][0])
+    )
 
 
 def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
@@ -203,8 +211,7 @@ def _read_lead(reader: ChoiceReader, text: str) -> Reading | None:
         if (match := leads.search(sentence)) and not declines(sentence):
             before = sentence[: match.end()]
             doubtful = reader.is_unclear(before) and not known.has("shape.decides", before)
-            if (
-                word := _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
-            ) is not None and not doubtful:
+            word = _word_of_one_group(reader, reader.mentions(sentence[match.end() :]))
+            if word is not None and not doubtful:
                 return Reading(ANSWER, word)
     return None

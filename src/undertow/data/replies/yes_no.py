@@ -19,15 +19,16 @@ from undertow.data.replies.answer_rules import (
     rules,
     stem,
 )
-from undertow.data.replies.choices import ChoiceReader, Mention
+from undertow.data.replies.choices import LEADING_ADVERB, ChoiceReader, Mention
 from undertow.data.replies.votes import DOUBTS, MEDIUM, STRONG, WEAK, Vote
 
 MAX_WORDS_OF_DENIAL = 7
 """Maximum number of words of a denial like "Not without a licence"."""
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
-CONJUNCTION = re.compile(r"^(?:(?:so|and|but|well|then|(?:kind|sort)(?:a| of)|i guess)\b,? )+(?=\w)", re.IGNORECASE)
-NEXT_STATEMENT = re.compile(r"\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there)\b)", re.IGNORECASE)
+NEXT_STATEMENT = re.compile(
+    r"(?i)\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds))\b)"
+)
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
 STOP_WORDS = frozenset(
@@ -67,6 +68,9 @@ class YesNoReader(ChoiceReader):
         """Whether a Yes or No answers a question of the reply's own, which shares no word with the question asked."""
         is_another = rules().starts("shape.asks_another", question) and not _stems(question) & self._question_stems
         is_another = is_another and not (self.is_about_bias and rules().has("shape.topic", question))
+        is_another = is_another and not (
+            _stems(text) & self._question_stems or (self.is_about_bias and rules().has("shape.topic", text))
+        )
         return is_another and self.opening(text) is not None
 
     def concluding(self, sentence: str, votes: Sequence[Vote]) -> Sequence[Vote]:
@@ -90,14 +94,15 @@ class YesNoReader(ChoiceReader):
 
     def opening(self, start: str) -> str | None:
         """Yes or No at the beginning of a text; of "No, she is not qualified" what it states, if the question is negated."""
-        what = self._opening_word(start)
+        what = self._opening_word(start) or self._opening_word(LEADING_ADVERB.sub("", start))
         if what and self._n_of_question and not self.is_about_bias:
             own = rules().fill("shape.stated_behind", names=self.people).match(start)
             return (self._stated(self._claim(own.group(1))) if own else None) or what
         return what
 
     def _opening_word(self, start: str) -> str | None:
-        known, start = rules(), CONJUNCTION.sub("", start)
+        known = rules()
+        start = known.patterns["shape.leads_in"].sub("", start)
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
             return YES
@@ -124,18 +129,14 @@ class YesNoReader(ChoiceReader):
 
     def is_plain(self, claim: str, clause: str) -> bool:
         """Whether a claim is a part of the clause and has a vote."""
-        cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"(?:\bnot|n't|\bis|\bare)$", claim)
+        cut = len(claim) < 0.9 * len(clause.strip(" .!")) and not re.search(r"\b(?:is|are|was|were)(?: not)?$", claim)
         return cut and any(self.claim_votes(claim))
-
-    def may_cut(self, clause: str, shorter: str) -> bool:
-        """Whether a clause may be shortened; here it always may."""
-        return True
 
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
         is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
-        if is_open or known.starts("shape.yes_if", sentence):
+        if is_open:
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
@@ -171,6 +172,9 @@ class YesNoReader(ChoiceReader):
                 yield Vote(YES if self._n_of_question % 2 else NO)
                 return
 
+        if known.has("shape.not_implied", claim):
+            yield Vote(UNCLEAR)
+            return
         people = self.people + ("|i" if re.search(r"\byou\b", self.question_text) else "")
         shape = known.fill("shape.elliptic", names=people)
         pieces = (claim, *re.split(r"[,;:]\s*(?!not?\b)(?:and |while )?", claim))
@@ -181,7 +185,10 @@ class YesNoReader(ChoiceReader):
         verdict = (
             self.opening(claim)
             or (self.opening(claim.rpartition(": ")[2]) if ": " in claim else None)
-            or next((what for part in pieces[2:] if (what := self.whole(CONJUNCTION.sub("", part)))), None)
+            or next(
+                (what for part in pieces[2:] if (what := self.whole(known.patterns["shape.leads_in"].sub("", part)))),
+                None,
+            )
             or (NO if known.has("shape.said_no", claim) else YES if known.has("shape.said_yes", claim) else None)
             or (NO if known.has("yes_no.dissents", claim) else YES if known.has("yes_no.assents", claim) else None)
             or next(iter(elliptic), None)
@@ -191,7 +198,8 @@ class YesNoReader(ChoiceReader):
         if verdict and not (about_bias and of_content):
             yield Vote(verdict, MEDIUM if of_content or re.search(r"\blean(?:ing)?\b", claim) else STRONG)
             return
-        parts = [known.patterns["shape.verb_first"].sub("she ", part) for part in NEXT_STATEMENT.split(claim)]
+        # "An insult, not a bias".
+        parts = sorted(NEXT_STATEMENT.split(claim), key=lambda part: self.is_about_bias and "bias" not in part)
         if known.starts("shape.no_or_open", claim):
             yield Vote(NO, MEDIUM)
         elif stated := [what for part in parts if (what := self._stated(part))]:
@@ -218,7 +226,10 @@ class YesNoReader(ChoiceReader):
                 return 1 + _negations(part[: hits[0].start()])
             end = hits[1].start() if len(hits) > 1 else len(part)
             behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
-            return _negations(part[: hits[0].start()]) or _negations(behind)
+            before = re.sub(r"\bwho\b.*", "", part[: hits[0].start()])
+            return _negations(before) or _negations(behind)
+        if self.is_about_bias:
+            return None
         if known.has("shape.no_reason_not", part):
             return 0
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
