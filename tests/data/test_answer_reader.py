@@ -24,19 +24,19 @@ from undertow.data.replies.answer_rules import (
     Reading,
     rules,
 )
-from undertow.data.replies.labelled import HELD_OUT, TUNING, error_rates, labelled_replies
+from undertow.data.replies.labelled import HELD_OUT, REAL, TUNING, error_rates, labelled_replies
 from undertow.data.replies.reader import read
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
-MAX_ERROR, MAX_HELD_OUT_ERROR = 0.01, 0.04
+MAX_ERROR, MAX_HELD_OUT_ERROR, MAX_REAL_ERROR = 0.01, 0.02, 0.26
 MAX_CHARS = 16_000
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 
 
 def test_rules_read_the_labelled_replies_as_people_do() -> None:
     """What the rules were written on is read rightly; of what they were not, the page tells the error rate (see below)."""
-    for part, most in ((TUNING, MAX_ERROR), (HELD_OUT, MAX_HELD_OUT_ERROR)):
+    for part, most in ((TUNING, MAX_ERROR), (HELD_OUT, MAX_HELD_OUT_ERROR), (REAL, MAX_REAL_ERROR)):
         replies = [one for one in labelled_replies() if one.part == part]
         misread = [(one.label, one.reading, one.reply) for one in replies if one.reading != one.label]
         assert replies

@@ -12,14 +12,14 @@ from undertow.data.replies.answer_rules import ANSWER, WORD, Question
 from undertow.data.replies.reader import read
 from undertow.stats.intervals.bounded_mean import wilson_interval
 
-TUNING, HELD_OUT = "tuning", "held-out"
+TUNING, HELD_OUT, REAL = "tuning", "held-out", "real"
 FIRST_READ = "first_read"
 NO_TEXT, ALL = "(none)", "all"
 
 
 @dataclass(frozen=True)
 class LabelledReply:
-    """A reply with its label, of `TUNING` or `HELD_OUT`, to a question with a name.
+    """A reply with its label, of `TUNING`, `HELD_OUT` or `REAL` (of the default model), to a question with a name.
 
     The label is an answer, a text, an outcome, or `NO_TEXT`; for a word question the group of the word.
     """
@@ -53,7 +53,7 @@ def labelled_replies() -> tuple[LabelledReply, ...]:
     }  # fmt: skip
     for part in (key for key in table if key not in ("questions", FIRST_READ)):
         for name, labelled in table[part].items():
-            one = HELD_OUT if part == HELD_OUT else TUNING, name, questions[name]
+            one = part if part in (HELD_OUT, REAL) else TUNING, name, questions[name]
             replies += [LabelledReply(*one, label, reply) for label, reply in labelled]
     return tuple(replies)
 
