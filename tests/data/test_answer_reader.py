@@ -29,7 +29,7 @@ from undertow.data.replies.reader import read
 
 KINDS = (YES_NO, CHOICE, WORD, SPAN, REWRITE)
 LABELS = {BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, labelled.NO_TEXT}
-MAX_ERROR, MAX_HELD_OUT_ERROR, MAX_REAL_ERROR = 0.01, 0.02, 0.26
+MAX_ERROR, MAX_HELD_OUT_ERROR, MAX_REAL_ERROR = 0.01, 0.02, 0.27
 MAX_CHARS = 16_000
 PASSAGE = "My neighbours moved in. Old people never understand computers, so I helped."
 

@@ -15,7 +15,6 @@ from undertow.audits.shared.model_comparison import is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.data.text_files import number_between
 from undertow.errors import on_one_line
-from undertow.metrics.covariate_association import ADJUSTED
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import change_over_list
 from undertow.report.sentence_templates import sentences
@@ -261,6 +260,8 @@ class DriftFinding:
     @property
     def adjusted(self) -> str:
         """Sentence on means that are adjusted because values are missing; "" for plain means."""
+        from undertow.metrics.covariate_association import ADJUSTED
+
         return ADJUSTED if any(one.result.note == ADJUSTED for one in self.drifts) else ""
 
     @property

@@ -331,8 +331,8 @@ class OpenAIModel:
             )
         written = logprobs.without_end(top_logprobs, text, finish)
         one_hot = logprobs.is_one_hot(written)
-        n_shown = max((len(step.top) for step in top_logprobs), default=PAPER_TOP)
-        if wanted.protocol == PAPER and not one_hot and n_shown < PAPER_TOP:
+        n_top = max((len(step.top) for step in top_logprobs), default=PAPER_TOP)
+        if wanted.protocol == PAPER and not one_hot and n_top < PAPER_TOP:
             raise UndertowError(
                 f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
                 f"--protocol {EXACT}"
