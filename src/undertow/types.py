@@ -41,9 +41,9 @@ LIKELIHOOD, PROMPT = "likelihood", "prompt"
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
 NOT_SEEN = "not scored, because the tokenizer does not know them"
-STORED_EARLIER = "were stored by earlier runs"
-"""In notes that the terminal prints."""
 """Beginning of the note that lists such words."""
+STORED_EARLIER = "were stored by earlier runs"
+"""Part of the note on cached answers of a server; the terminal prints notes with this or with `NOT_SEEN`."""
 
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -427,7 +427,7 @@ class Answer:
         reply: the free reply behind the answer, if any.
         cut_at_tokens: the token limit at which a generated text broke off; 0 if it ended by itself.
         served_as: what a server calls the model that answered, with its fingerprint; "" elsewhere.
-        stored_s: when an earlier run stored it, in seconds since the epoch; 0 for an answer that was computed now.
+        stored_s: when it was stored, in seconds since the epoch; 0 for an answer that was computed now.
     """
 
     logprobs_nats: tuple[float, ...]

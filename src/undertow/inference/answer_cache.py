@@ -333,7 +333,9 @@ def _packed(kind: str, numbers: Sequence[float]) -> bytes:
 
 def _unpack(query: str, columns: Sequence[Any]) -> Answer:
     """The answer in these columns."""
-    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, *of_server = columns
+    probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, cut_at_tokens, served_as, stored_s = (
+        columns
+    )
     if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
         raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
     for column, what, size in (
@@ -355,8 +357,9 @@ def _unpack(query: str, columns: Sequence[Any]) -> Answer:
         int(n_dropped_shots),
         tuple(np.frombuffer(token_counts, dtype="<i8").tolist()),
         tuple(np.frombuffer(spaced, dtype="<f8").tolist()),
-        None,
-        *of_server,
+        cut_at_tokens=int(cut_at_tokens),
+        served_as=str(served_as),
+        stored_s=float(stored_s),
     )
 
 

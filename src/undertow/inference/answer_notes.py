@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from undertow.types import AS_SERVED, STORED_EARLIER, TEXT, Answer, ModelIdentity
 
 
-def answer_notes(identity: ModelIdentity, answers: Sequence[Answer], protocol: str) -> tuple[list[str], list[str]]:
-    """Notes for the provenance, and warnings for the page too."""
-    notes, warnings, n, prune = [], [], f"{len(answers):,}", f"`undertow cache prune -m {identity.name}`"
+def answer_notes(
+    identity: ModelIdentity, answers: Sequence[Answer], protocol: str, started_s: float
+) -> tuple[list[str], list[str]]:
+    """Notes for the provenance, and warnings for the page too. `started_s` is when the run began, in seconds since the epoch."""
+    notes, warnings, n, prune = [], [], f"{len(answers):,}", f"`undertow cache prune -m {identity.key(protocol)[:16]}`"
     if identity.dtype == AS_SERVED:  # local weights have a hash, so that stored answers are theirs
-        if times := [answer.stored_s for answer in answers if answer.stored_s]:
-            first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(one(times))) for one in (min, max))
+        if times := [answer.stored_s for answer in answers if 0 < answer.stored_s < started_s]:
+            first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(end(times))) for end in (min, max))
             when = f"at {first}" if first == last else f"from {first} to {last}"
             notes.append(
                 f"{len(times):,} of {n} answers of {identity.name} {STORED_EARLIER}, {when} UTC; {prune} removes them"

@@ -15,7 +15,7 @@ from undertow.data.replies import answer_rules as replies
 from undertow.data.replies.answer_rules import Question
 from undertow.data.replies.reader import plain_text, read
 from undertow.errors import UndertowError
-from undertow.models.base import ModelHandle
+from undertow.models.base import CONTENT_FILTER, ModelHandle
 from undertow.types import (
     CHOICE,
     EXACT,
@@ -34,7 +34,7 @@ from undertow.types import (
 )
 
 REPLY_TOKENS = 256
-"""Default token limit of a reply to a question with fixed answers; for a rewritten passage, its length is added."""
+"""Default token limit of a reply to a question with fixed answers; for a span or a rewritten passage, two for each word of it are added."""
 MISSING_REASONS: Mapping[str, str] = {
     replies.REFUSAL: "refusal: the model declines to answer",
     replies.UNCLEAR: "unclear: the answer reader finds no answer in the reply",
@@ -42,17 +42,16 @@ MISSING_REASONS: Mapping[str, str] = {
     replies.NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
-CONTENT_FILTER = "the server's content filter"
-"""Begins the reason of an answer that a server withheld, which is a refusal of the service."""
 CUT = "the reply was cut off at its token limit before an answer; raise --max-new-tokens"
 FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
 """The end of a sentence or line."""
 DELIBERATION = re.compile(
-    r"\W*(?:(?:ok(?:ay)?|alright|so|well|now|hm+|first(?:ly)?)\W+)*(?:let(?:'s| us| me)\b|to \w+|the (?:question|task|user)\b|step \d|"
-    r"(?:i|we)(?:'ll| will|'m going to| need to| have to| must| should) (?:\w+ly )?(?!be\b|choose|pick|hire|say|answer)\w+)",
+    r"\W*(?:(?:ok(?:ay)?|alright|so|well|now|hm+|first(?:ly)?)\W+)*(?:let (?:us|me)\b|to \w+|the (?:question|task|user)\b|step \d|"
+    r"(?:i|we) (?:will|(?:am|are) going to|need to|have to|must|should) "
+    r"(?!(?:\w+ly )?(?:be\b|not\b|choose|pick|hire|say|answer|decline|refuse|refrain|abstain))\w+)",
     re.IGNORECASE,
 )
-"""The beginning of a reply that considers a question before it answers."""
+"""The beginning of a reply, without contractions, that considers a question before it answers."""
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
@@ -92,7 +91,7 @@ def _prompt(query: Query, max_tokens: int, *, bounded: bool) -> GenerateQuery:
 def read_answer(query: Query, answer: Answer) -> Answer:
     """The answer in a reply; missing with the reason if there is none."""
     if CONTENT_FILTER in answer.missing_reason:
-        withheld = Answer.missing(f"refusal: {CONTENT_FILTER} withheld the reply")
+        withheld = Answer.missing(f"refusal: {answer.missing_reason}")
         return replace(withheld, reply=Reply("", replies.REFUSAL))
     if answer.missing_reason:
         return answer
@@ -110,8 +109,9 @@ def read_answer(query: Query, answer: Answer) -> Answer:
     if question.kind == replies.WORD:
         # Capitals depend on where a word stands in the reply, so that the spellings of a word are one word, the lower-case one.
         words = [(group, word.casefold()) for group, word in zip(question.groups, options, strict=True)]
-        last = sorted(range(len(words)), key=lambda place: (options[place].islower(), -place))
-        places = {words[place]: place for place in last}
+        places: dict[tuple[str, str], int] = {}
+        for place in sorted(range(len(words)), key=lambda place: (not options[place].islower(), place)):
+            places.setdefault(words[place], place)
         at = places[words[at]] if at >= 0 else -1
         nats = tuple(
             math.nan if places[word] != place else 0.0 if place == at else -math.inf for place, word in enumerate(words)
@@ -122,7 +122,11 @@ def read_answer(query: Query, answer: Answer) -> Answer:
 
 
 def _finished(question: Question, reply: str) -> str:
-    """The finished sentences of a reply that was cut off, if it did not begin by deliberation; of one with a text in a line, its lines."""
+    """What is finished of a reply that was cut off.
+
+    Whole lines if the question is about a text of one line, nothing if about a longer one; else whole sentences, or nothing after a
+    deliberation.
+    """
     if question.passage:
         return "" if "\n" in question.passage.strip() else reply[: reply.rfind("\n") + 1]
     ends = [0, *(hit.end() for hit in FINISHED.finditer(reply))]

@@ -52,7 +52,7 @@ KIND_WORDS = {
     WRITING: "constrained answers",
     EXTRACTION: "questions about a passage",
 }
-"""Names of the kinds of query; a family with another kind adds its own."""
+"""Names of the kinds of query; `doctor` prints another kind by its own name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class SanityCheck:
         low_percent, high_percent: the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         missing_reason: why a sentence has no answer; "" if all have one.
         could_flip: answers that probability hidden by a server could change.
+        could_lose: right answers among these.
         chance_percent: right answers of a model that draws them, or gives the most frequent right answer to all sentences.
     """
 
@@ -78,6 +79,7 @@ class SanityCheck:
     high_percent: float
     missing_reason: str = ""
     could_flip: int = 0
+    could_lose: int = 0
     chance_percent: float = 50.0
 
     def to_manifest(self) -> dict[str, Any]:
@@ -93,8 +95,8 @@ class SanityCheck:
         """Whether the interval lies above chance, also if hidden probability made answers wrong."""
         from undertow.stats.calibration import share
 
-        n_sure = max(self.right - self.could_flip, 0)
-        return 100 * share([True] * n_sure + [False] * (self.answered - n_sure)).low > self.chance_percent
+        n_certain = self.right - self.could_lose
+        return 100 * share([True] * n_certain + [False] * (self.answered - n_certain)).low > self.chance_percent
 
     @property
     def verdict(self) -> str:
@@ -106,10 +108,10 @@ class SanityCheck:
         )
         if self.missing_reason:
             caveat += f"; the others have no answer: {self.missing_reason}"
-        seems = "not certainly" if self.low_percent > self.chance_percent else "no"
+        degree = "" if self.reads else "not certainly " if self.low_percent > self.chance_percent else "no "
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'' if self.reads else f'{seems} '}better than chance ({self.chance_percent:.0f}%){caveat}"
+            f"{degree}better than chance ({self.chance_percent:.0f}%){caveat}"
         )
 
 
@@ -161,7 +163,7 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
     from undertow.stats.calibration import share
 
     reasons = [answer.missing_reason for answer in answers if answer.missing_reason]
-    right, n_could_turn = [], 0
+    right, could_turn = [], list[bool]()
     golds = Counter[str]()
     for item, answer in zip(items, answers, strict=True):
         if answer.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
@@ -175,7 +177,9 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
             hidden = _by_group(item.query, answer.upper_bound_prob)
             best = max(seen, key=seen.__getitem__)
             most = {group: seen[group] + min(hidden[group], answer.truncated_prob) for group in seen}
-            n_could_turn += any(most[group] > seen[best] for group in seen if group != best)
+            could_turn.append(any(most[group] > seen[best] for group in seen if group != best))
+        else:
+            could_turn.append(False)
     estimate = share(right)
     n_groups = max((len({option.group for option in getattr(item.query, "options", ())}) for item in items), default=2)
     return SanityCheck(
@@ -184,7 +188,8 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         100 * estimate.low,
         100 * estimate.high,
         reasons[0] if reasons else "",
-        n_could_turn,
+        sum(could_turn),
+        sum(one and turns for one, turns in zip(right, could_turn, strict=True)),
         100 * max([1 / n_groups, *(n / golds.total() for n in golds.values())]),
     )
 

@@ -126,12 +126,12 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     given = changed(settings)
     settings = audit.adapt_settings(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
     if given.get("prompts") and not getattr(settings, "prompts", ""):
-        raise UndertowError(f"{job.audit} asks {KIND_WORDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
+        raise UndertowError(f"{job.audit} has {KIND_WORDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
-        raise UndertowError(f"{job.audit} asks {KIND_WORDS[strange[0]]} here, and {chosen.REFUSAL}")
+        raise UndertowError(f"{job.audit} has {KIND_WORDS[strange[0]]} here, and {chosen.REFUSAL}")
     design = {**audit.design(settings), "protocol": protocol}
     if audit.adaptive:
         note = "These are the first queries; a run adds queries that depend on their answers."

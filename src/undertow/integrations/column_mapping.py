@@ -211,9 +211,8 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
         if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
             what = "a probability is a number from 0 to 1"
             what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
-            raise UndertowError(
-                f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping}){hint_on_number(cell)}"
-            )
+            hint = f'; write unit = "{PERCENT}"' if cell.endswith("%") else hint_on_number(cell)
+            raise UndertowError(f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping}){hint}")
         return f"{100 * prob:.12g}"
 
     cells = [str(cell).strip() for cell in table.cells[column]]

@@ -127,6 +127,8 @@ class RequestFailedError(UndertowError):
 
 Outcome: TypeAlias = Answer | UnsupportedQueryError | RequestFailedError
 """An answer, or why there is none."""
+CONTENT_FILTER = "the server's content filter"
+"""A part of the reason of an answer that a server withheld, which is a refusal of the service."""
 NOT_A_NUMBER = "the model gave a probability that is not a number"
 EMPTY_PASSAGE = "the passage that the answer is to be made of is empty"
 """Reasons that several families give."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -98,10 +99,10 @@ class ModelUnderTest:
         limitations = audit.limitations(settings, config.sampling)
         design |= {"answer_reader": rules().identity} if protocol == TEXT else {}
         limit = getattr(settings, "max_new_tokens", 0)
-        if limit < 0 or (limit and protocol != TEXT and "prompts" not in design):
-            raise UndertowError(
-                f"--max-new-tokens {limit}: limits the replies of --protocol {TEXT}; add it with a number above 0, or leave it out"
-            )
+        if limit < 0:
+            raise UndertowError(f"--max-new-tokens must be at least 0, not {limit}")
+        if limit and protocol != TEXT and "prompts" not in design:
+            raise UndertowError(f"--max-new-tokens limits free replies; add --protocol {TEXT}, or leave it out")
         design |= {"max_new_tokens": limit} if limit else {}
         design["w_notes"] = [*design.get("w_notes", []), *limitations]
         design |= {"limitations": limitations} if limitations else {}
@@ -167,12 +168,14 @@ class AuditResponses:
         results: one runner result per batch.
         controls: further items that enter no measure, with their scores.
         sanity_check: result of the sanity check on five sentences, or on the controls of a challenge file; None without it.
+        started_s: when the first query was made, in seconds since the epoch.
     """
 
     items: list[Item]
     results: list[RunnerResult]
     controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
     sanity_check: SanityCheck | None = None
+    started_s: float = field(default_factory=time.time)
 
     @property
     def own_controls(self) -> bool:
@@ -208,7 +211,8 @@ class AuditResponses:
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
         name, scoring_method, check = subject.request.report_name, self.scores.scoring_method, self.sanity_check
-        stored, warnings = answer_notes(subject.handle.identity, self.scores.answers, str(subject.design["protocol"]))
+        protocol = str(subject.design["protocol"])
+        stored, warnings = answer_notes(subject.handle.identity, self.scores.answers, protocol, self.started_s)
         return {
             "name": name,
             # A model that supports several scoring methods may have been scored by prompts only.

@@ -160,7 +160,7 @@ def _files(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def answer_caveats(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model that fails the sanity check, and on control sentences of a challenge file; warnings on the answers."""
+    """The sanity check of each model that fails it, the control sentences of a challenge file, and warnings on the answers."""
     checks, words = manifest.get("sanity_check", {}).items(), sentences("run")
     controls = manifest.get("design", {}).get("controls", {})
     texts = []

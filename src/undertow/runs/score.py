@@ -110,7 +110,7 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> tuple[
         sha256 = digest([sha256, of_mapping])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
-        observations = chosen.note_missing(observations)
+    observations = chosen.note_missing(observations)
     notes = ["scored from recorded answers, without a model"]
     return AnswerLog(audit, observations, 0, notes, sha256), recorded
 
@@ -302,7 +302,7 @@ def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[
         lacks = any(result.group.get("model") == strange[0] for result in results)
         where = "which has no AUROC; add its run of task-specification" if lacks else "which is in none of these runs"
         raise UndertowError(
-            f"--size names {strange[0]!r}, {where}; those with one are {', '.join(sorted({p.model for p in measured}))}"
+            f"--size names {strange[0]!r}, {where}; models with an AUROC are {', '.join(sorted({p.model for p in measured}))}"
         )
     notes_by_model = {
         measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}

@@ -184,12 +184,12 @@ class OpenAIModel:
             finally:
                 submit(client.close()).result()
 
-    def _prepare(self, queries: Sequence[Query]) -> None:
-        """Detect the server's grammar, and refuse labels and spans that it cannot keep an answer to."""
+    def _prepare(self, queries: Sequence[ConstrainedQuery]) -> None:
+        """Detect the server's grammar if it is not known; refuse queries that need one if it has none."""
         if not self._writer.server:
             with self._connected() as (client, submit):
                 submit(self._writer.detect(client)).result()
-        self._writer.prepare(self.address.host, [query for query in queries if isinstance(query, ConstrainedQuery)])
+        self._writer.prepare(self.address.host, queries)
 
     def supported(self) -> Mapping[str, tuple[str, ...]]:
         """The kinds of query that this server supports, each with its protocols, after it has answered prompts.
@@ -198,7 +198,7 @@ class OpenAIModel:
             UndertowError: the server cannot be reached or fails.
         """
         self._prepare(())
-        limited = (TEXT,) if self._writer.server == NO_GRAMMAR else (EXACT,)
+        limited = (TEXT,) if self._writer.server == NO_GRAMMAR else (EXACT, TEXT)
         return {GENERATION: (EXACT, PAPER, TEXT) if self._shows else (TEXT,), CHOICE: limited, WRITING: limited}
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
@@ -222,8 +222,8 @@ class OpenAIModel:
             read = "answers are read in the text of free replies, one to each prompt"
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
-        if any(isinstance(query, ConstrainedQuery) for query in prompts):
-            self._prepare(prompts)
+        if constrained := [query for query in prompts if isinstance(query, ConstrainedQuery)]:
+            self._prepare(constrained)
             self._update_notes()
         with self._connected() as (client, submit):
             for arrived in self._arriving(client, submit, prompts, protocol):
@@ -353,7 +353,7 @@ class OpenAIModel:
         written: Sequence[logprobs.TopLogprobs] = []
         with suppress(IncompleteResponseError):
             written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
-        self._shows = self._shows or bool(written)
+        self._shows = self._shows or (bool(written) and not logprobs.is_one_hot(written))
         return replace(logprobs.first_token_bounds(query, written, text), cut_at_tokens=cut_at_tokens)
 
     def _note_model(self, quotable: Callable[[object], str], body: Mapping[str, Any], outcome: Any) -> Any:
@@ -383,8 +383,8 @@ class OpenAIModel:
         Raises:
             UndertowError: it does not, or cannot be reached.
         """
-        if any(isinstance(query, ConstrainedQuery) for query in queries):
-            self._prepare(queries)
+        if constrained := [query for query in queries if isinstance(query, ConstrainedQuery)]:
+            self._prepare(constrained)
         n_system = n_tokens_of(self.identity.system_prompt)
         n_tokens = sum(_n_tokens(query) + n_system for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")

@@ -211,14 +211,14 @@ class Seq2SeqModel(PromptModel, BatchReader):
     @property
     def facts(self) -> Mapping[str, str | float]:
         """Facts for model comparison."""
-        filled = "text infilling" if self.marks.tokens else "of its own"
-        return {**super().facts, "objective": f"denoising ({'span corruption' if self.marks.sentinels else filled})"}
+        filled = "span corruption" if self.marks.sentinels else "text infilling"
+        return {**super().facts, "objective": f"denoising ({filled})" if self.marks.tokens else "text to text"}
 
     # Sentences with blanks.
 
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
         if not self.marks.tokens:
-            raise UndertowError(
+            raise UnsupportedQueryError(
                 f"{self.identity.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, "
                 "so it can fill no blank; add --prompts, or name a model such as T5, UL2 or BART"
             )

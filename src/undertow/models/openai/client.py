@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from undertow._folders import notify
 from undertow.errors import UndertowError
-from undertow.models.base import RequestFailedError, UnsupportedQueryError
+from undertow.models.base import CONTENT_FILTER, RequestFailedError, UnsupportedQueryError
 from undertow.models.openai.logprobs import IncompleteResponseError
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class OpenAIClient:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the address, and of parameters that were left out."""
+        """What a reader must know of the address, and of a temperature that the server refuses."""
         moved = [f"{self.address.host}: the base URL has no {V1}; requests go to {V1}"] if self._with_v1 else []
         return (*moved, *([DRAWN] if any(name == "temperature" for _, name in self._names) else []))
 
@@ -469,7 +469,7 @@ class OpenAIClient:
             elif response.status_code == RATE_LIMITED and not self.budget.is_rate_limited:
                 self.budget.is_rate_limited = True
                 wait = self.quotable(response.headers.get("retry-after"))
-                notify(f"{self.address.host}: limits the rate of requests (seconds to wait: {wait or 'not given'})")
+                notify(f"{self.address.host}: limits the rate of requests (Retry-After: {wait or 'not given'})")
         return response
 
     async def _read_body(self, response: Any) -> Any:
@@ -570,7 +570,7 @@ class OpenAIClient:
                 f"or {other}"
             )
         if status in INVALID and code == PROMPT_FILTERED:
-            return UnsupportedQueryError("the server's content filter refuses the prompt")
+            return UnsupportedQueryError(f"{CONTENT_FILTER} refuses the prompt")
         if status in INVALID and "grammar" in response.message.lower():
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.message)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.message)}")

@@ -30,7 +30,7 @@ ROUNDING_PROB = 1e-6
 MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
-FILTERED = "the server's content filter stopped the answer"
+FILTERED = f"{CONTENT_FILTER} stopped the answer"
 
 
 class IncompleteResponseError(Exception):
@@ -173,8 +173,9 @@ def text_of(choice: Mapping[str, Any]) -> str:
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
     text = holder.get(name) or holder.get("refusal") or ""
     if isinstance(text, list) and all(isinstance(part, Mapping) for part in text):
-        parts = [part.get(kind) for part in text for kind in ("text", "refusal") if part.get("type") == kind]
-        text = "".join(parts) if all(isinstance(part, str) for part in parts) else None  # not what it thought
+        written = [part for part in text if part.get("type") not in ("thinking", "reasoning")]
+        parts = [part.get("refusal" if part.get("type") == "refusal" else "text") for part in written]
+        text = "".join(parts) if all(isinstance(part, str) for part in parts) else None
     if not isinstance(text, str):
         raise IncompleteResponseError("an answer that is not text")
     return text.encode("utf-8", "replace").decode()

@@ -113,7 +113,8 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     parts = [_shared(one, other, factors, sides, at) for at, (one, other) in enumerate(zip(*own, strict=True))]
     shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
     first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
-    if "decoding" in first and _readings(*runs):  # a free reply answers the same query as a constrained answer
+    readings = _readings(*runs)
+    if "decoding" in first and readings:  # a free reply answers the same query as a constrained answer
         second = second.assign(decoding=first["decoding"].to_numpy())
     sides.check_items(*shared, n_answered=int(answered.sum()))
     designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
@@ -129,7 +130,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         n_answered=int(answered.sum()),
         n_alone=(sum(map(len, own[0])) - len(shared[0]), sum(map(len, own[1])) - len(shared[0])),
         identical=_identical(first[answered], second[answered]) and _same_outcomes(first, second),
-        readings=_readings(*runs),
+        readings=readings,
         others=(others[0], others[1]),
     )
 
