@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,9 +32,10 @@ from undertow.audits.base import Observations
 from undertow.data.documents.task_wordings import TASKS
 from undertow.data.replies.answer_rules import ANSWER, BOTH, NEITHER, OTHER, REFUSAL, UNCLEAR, Reading, rules
 from undertow.errors import UndertowError
-from undertow.inference.free_replies import CONTENT_FILTER, CUT, read_answer
+from undertow.inference.free_replies import CUT, read_answer
 from undertow.inference.runner import check_capabilities
 from undertow.metrics.text.reply_rates import missing_by_level, reply_results
+from undertow.models.base import CONTENT_FILTER
 from undertow.runs.compare.compare_folders import compare
 from undertow.runs.finished_run import Run
 from undertow.runs.folder.replay import _answer as replayed_answer
@@ -302,19 +304,20 @@ def test_run_tells_of_stored_answers_other_served_models_and_cut_replies(
         replies = iter([said("No. It", finish_reason="length") | {"model": "other", "system_fingerprint": "fp"}] * 2)
         second = cli(*words, "--base-url", seen.url, "--n-documents", "8", "--out", "second")
         assert [asked.body["max_tokens"] for asked in seen.requests] == [300] * 8
-    assert "1 missing: refusal: the server's content filter withheld the reply" in first.stdout
-    prune = "`undertow cache prune -m openai:some-model`"
+    assert "1 missing: refusal: the server's content filter stopped the answer" in first.stdout
     served = "were served under several names or fingerprints: some-model (5), other (fingerprint fp) (2)."
     cut = "2 of 8 replies of openai:some-model were cut off at the limit of 300 tokens"
     run = undertow.load_run(tmp_path / "second")
     page = run.report.read_text("utf-8")
-    for sentence in ("6 of 8 answers of openai:some-model were stored by earlier runs", prune, served, cut):
+    for sentence in ("6 of 8 answers of openai:some-model were stored by earlier runs", served, cut):
         assert sentence in second.stdout
         assert sentence not in first.stdout
         assert sentence in page
     assert sorted(run.observations["reply_cut_at"]) == [0] * 6 + [300] * 2
     refused = cli(*words, "--protocol", "exact", "--base-url", seen.url)
-    assert "--max-new-tokens 300: limits the replies of --protocol text" in refused.stderr
+    assert "--max-new-tokens limits free replies; add --protocol text" in refused.stderr
+    (key,) = re.findall(r"`undertow cache prune -m (\w+)` removes them", second.stdout)
+    assert cli("cache", "prune", "-m", key).stdout.startswith("Deleted 8 answers of 1 model")
 
 
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -536,7 +536,7 @@ def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(
     with serving(saying(busy, busy, GOOD)) as seen:
         answers_of(model_at(seen.url), [prompt()])
     assert waits == [60.0, 60.0]
-    assert capsys.readouterr().err.count("limits the rate of requests (seconds to wait: 60)") == 1
+    assert capsys.readouterr().err.count("limits the rate of requests (Retry-After: 60)") == 1
     assert "the last of 1 attempts" in str(answer_to(prompt(), closed))
     assert waits == [60.0, 60.0]
 

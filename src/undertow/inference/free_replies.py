@@ -91,7 +91,7 @@ def _prompt(query: Query, max_tokens: int, *, bounded: bool) -> GenerateQuery:
 def read_answer(query: Query, answer: Answer) -> Answer:
     """The answer in a reply; missing with the reason if there is none."""
     if CONTENT_FILTER in answer.missing_reason:
-        withheld = Answer.missing(f"refusal: {answer.missing_reason}")
+        withheld = Answer.missing(f"refusal: {answer.missing_reason.removeprefix('refusal: ')}")
         return replace(withheld, reply=Reply("", replies.REFUSAL))
     if answer.missing_reason:
         return answer

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from undertow.models.base import PAPER_TOP, UnsupportedQueryError
+from undertow.models.base import CONTENT_FILTER, PAPER_TOP, UnsupportedQueryError
 from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
 from undertow.models.tokens.option_tokens import PIECE_SPACE
 from undertow.types import PAPER, Answer, GenerateQuery

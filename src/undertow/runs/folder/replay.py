@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.audits.shared.prompt_items import token_limit
 from undertow.errors import UndertowError
-from undertow.inference.free_replies import CONTENT_FILTER
-from undertow.models.base import FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome, UnsupportedQueryError
+from undertow.models.base import (
+    CONTENT_FILTER,
+    FLOAT32,
+    CostEstimate,
+    ModelHandle,
+    ModelRequest,
+    Outcome,
+    UnsupportedQueryError,
+)
 from undertow.runs.folder.storage import OBSERVATIONS, read_record
 from undertow.types import (
     BLANK,
