@@ -411,8 +411,8 @@ class Answer:
     Attributes:
         logprobs_nats: one log-probability for each option or label, in the query's order [option]. NaN for an option that the
             tokenizer does not know, and for one with the same tokens as an earlier option of its group (*He* and *he* in an uncased
-            model), which counts with that option. Minus infinity for an option outside the tokens that the protocol uses. A generated
-            answer has one, its own.
+            model), which counts with that option; in a free reply, for all spellings of a word but the lower-case one. Minus infinity
+            for an option outside the tokens that the protocol uses. A generated answer has one, its own.
         other_prob: probability of all text other than the options, in 0 to 1; NaN if unknown.
         missing_reason: why there are no log-probabilities; "" if there are. A missing value is never zero.
         text: generated text, if any.

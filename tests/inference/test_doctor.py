@@ -20,6 +20,7 @@ from undertow import models
 from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.doctor import examine, kinds
+from undertow.inference.sanity_check import SanityCheck
 from undertow.models.base import ModelHandle, ModelRequest, RequestFailedError
 from undertow.types import (
     BLANK,
@@ -140,7 +141,7 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
 def test_what_is_not_shown_may_turn_the_verdict(
     ceiling: float, others: float, unseen: float, could_flip: int, plant: Plant
 ) -> None:
-    """The right word has 0.3 and the other 0.1 of what was shown; all together have no more than what was not."""
+    """The right word has 0.3 and the other 0.1 of what is shown; a bound on the words, or on all of them, decides whether the rest could turn it."""
 
     def said(query: Any) -> Answer:
         shown = reads(query)
@@ -156,6 +157,12 @@ def test_what_is_not_shown_may_turn_the_verdict(
         "which is not certainly better than chance (50%); probability that it does not show could change 20 of them"
     )
     assert (verdict in found.verdict) == (could_flip > 0)
+
+
+def test_wrong_answers_that_could_change_do_not_count_against_the_right_ones() -> None:
+    found = SanityCheck(15, 20, 51.0, 91.0, could_flip=5, could_lose=0)
+    assert found.reads
+    assert not replace(found, could_lose=1).reads
 
 
 def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
