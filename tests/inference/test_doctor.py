@@ -141,7 +141,7 @@ def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: P
 def test_what_is_not_shown_may_turn_the_verdict(
     ceiling: float, others: float, unseen: float, could_flip: int, plant: Plant
 ) -> None:
-    """The right word has 0.3 and the other 0.1 of what is shown; a bound on the words, or on all of them, decides whether the rest could turn it."""
+    """A bound on the words, or on all of them, decides whether what is not shown could turn 0.3 for the right word against 0.1."""
 
     def said(query: Any) -> Answer:
         shown = reads(query)
