@@ -207,17 +207,11 @@ _TEXTS = ("context", "question_type", "subject", "missing_reason", "answer", "gr
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of answers, with their indices on the axes of the design.
+    """Rows of answers, with their indices on the axes of the design."""
 
-    Attributes:
-        columns: texts and percentages by name [row]; arrays are cut much faster than a frame.
-        shape: lengths of the axes: pair, occupation, order.
-        at: index of each row on each axis [row].
-    """
-
-    columns: Mapping[str, Any]
-    shape: tuple[int, ...]
-    at: tuple[Codes, ...]
+    columns: Mapping[str, Any]  # texts and percentages by name [row]; arrays are cut much faster than a frame
+    shape: tuple[int, ...]  # lengths of the axes: pair, occupation, order
+    at: tuple[Codes, ...]  # index of each row on each axis [row]
 
     def where(self, column: str, value: str) -> _Rows:
         """The rows with this value in a column."""

@@ -35,17 +35,11 @@ EXACT_SHARE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of a variance.
+    """The items of a variance."""
 
-    Attributes:
-        influence: influence of each item on the estimate; the sum is 0 [item].
-        share: share of the denominator; the sum is 1 [item].
-        ways: consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item].
-    """
-
-    influence: Floats
-    share: Floats
-    ways: tuple[Codes, ...]
+    influence: Floats  # influence of each item on the estimate; the sum is 0 [item]
+    share: Floats  # share of the denominator; the sum is 1 [item]
+    ways: tuple[Codes, ...]  # consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item]
 
     def estimate(self, value: float) -> Estimate:
         """An estimate from these items without an interval."""
@@ -278,17 +272,11 @@ def _mean_interval(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Variances of an estimate under independence of items, cells, rows or columns.
+    """Variances of an estimate under independence of items, cells, rows or columns."""
 
-    Attributes:
-        variances: with independent items, cells, rows and columns.
-        counts: number of each.
-        squares: sums of the squared shares of rows and of columns: 1 / n for n equal ones.
-    """
-
-    variances: Sequence[float]
-    counts: Sequence[int]
-    squares: Sequence[float]
+    variances: Sequence[float]  # with independent items, cells, rows and columns
+    counts: Sequence[int]  # number of each
+    squares: Sequence[float]  # sums of the squared shares of rows and of columns: 1 / n for n equal ones
 
 
 def _parts(items: _Items) -> _Parts:

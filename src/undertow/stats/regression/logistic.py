@@ -126,21 +126,13 @@ def held_out_draws(
 
 @dataclass(frozen=True, slots=True)
 class _Folds:
-    """Observations sorted by fold, prepared for repeated fits.
+    """Observations sorted by fold, prepared for repeated fits."""
 
-    Attributes:
-        order: the permutation of the observations [observation].
-        design: 1 and the standardised features [observation, coefficient].
-        products: products of each pair of columns of the design, without repetition [observation, product].
-        place: index of the product of each pair of columns [coefficient, coefficient].
-        bounds: first index of each fold, and the end [fold + 1].
-    """
-
-    order: Codes
-    design: Floats
-    products: Floats
-    place: Codes
-    bounds: Codes
+    order: Codes  # the permutation of the observations [observation]
+    design: Floats  # 1 and the standardised features [observation, coefficient]
+    products: Floats  # products of each pair of columns of the design, without repetition [observation, product]
+    place: Codes  # index of the product of each pair of columns [coefficient, coefficient]
+    bounds: Codes  # first index of each fold, and the end [fold + 1]
 
     @classmethod
     def from_features(cls, x: Floats, fold: Codes) -> _Folds:
