@@ -618,8 +618,7 @@ def _join_notes(*notes: str) -> str:
 
 
 def _nothing_scored(series: _Series) -> str:
-    rows = series.cells.n_missing
-    return f"None of the {rows:,} rows has a value for {series.about['pronoun']}."
+    return f"None of the {series.cells.n_missing:,} rows has a value for {series.about['pronoun']}."
 
 
 def _no_line(series: _Series) -> str:

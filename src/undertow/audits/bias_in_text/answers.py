@@ -211,11 +211,8 @@ def _notes(frame: pd.DataFrame) -> Iterator[str]:
 def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> None:
     """Check that right answers are labels, one per document, with one answer per cell and no reserved names."""
     golds, documents = frame["gold"].str.strip().str.casefold() if labels else frame["gold"], frame["document"]
-    table.refuse(
-        ~golds.isin([label.casefold() for label in labels]) & bool(labels),
-        "the right answer {!r} is none of {}",
-        *(frame["gold"], ", ".join(labels)),
-    )
+    wrong = ~golds.isin([label.casefold() for label in labels]) & bool(labels)
+    table.refuse(wrong, "the right answer {!r} is none of {}", frame["gold"], ", ".join(labels))
     several = golds != golds.groupby(documents).transform("first")
     table.refuse(several, "document {!r} has two right answers; give each document one, or an id of its own", documents)
     table.refuse(

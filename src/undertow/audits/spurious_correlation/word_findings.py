@@ -244,18 +244,12 @@ def report_tables(observations: Observations) -> list[ReportTable]:
         measures |= {f"points per {step}": ("slope", True), f"log-odds per {step}": ("log_odds_slope", True)}
     if rows["slope"].isna().any():
         measures |= {"effect of W (points)": ("w_effect", False)}
-    cells = [
-        [
-            *(_cell(row[name]) for name in names),
-            *(_interval(row, name, signs=signs) for name, signs in measures.values()),
-        ]
-        for row in few.to_dict("records")
-    ]
-    heads, about = (
-        [{"w_name": "W"}.get(name, name) for name in names],
-        sentences("drift").words_table(len(few), len(rows)),
-    )
-    return [ReportTable("Words by themselves", [*heads, *measures], cells, about)]
+    cells = []
+    for row in few.to_dict("records"):
+        numbers = [_interval(row, name, signs=signs) for name, signs in measures.values()]
+        cells.append([*(_cell(row[name]) for name in names), *numbers])
+    heads = [*("W" if name == "w_name" else name for name in names), *measures]
+    return [ReportTable("Words by themselves", heads, cells, sentences("drift").words_table(len(few), len(rows)))]
 
 
 def _cell(value: Any) -> str:

@@ -48,14 +48,12 @@ COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
 }
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
 """Measures that are compared between contexts; `choice_gap` alone with the same and with swapped attributes."""
+_PREFERENCES = ("preference_female", "preference_male", "preference_gap")
+_SWITCHES = ("switch_female_to_male", "switch_male_to_female", "switch_gap")
 CONDITIONAL: Mapping[str, str] = {
     "consistency": "no item in which exactly one of the two is called qualified",
-    "preference_female": "no item in which neither is called qualified",
-    "preference_male": "no item in which neither is called qualified",
-    "preference_gap": "no item in which neither is called qualified",
-    "switch_female_to_male": "no item in which the multiple choice names one person",
-    "switch_male_to_female": "no item in which the multiple choice names one person",
-    "switch_gap": "no item in which the multiple choice names one person",
+    **dict.fromkeys(_PREFERENCES, "no item in which neither is called qualified"),
+    **dict.fromkeys(_SWITCHES, "no item in which the multiple choice names one person"),
     "transitive_consistency": "no item in which exactly one is called qualified and then chosen",
     "literal_consistency": "no item in which anybody is called qualified",
 }
@@ -126,7 +124,8 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
     the intercept the choice gap with equal grants, and slope times mean difference the part that grants explain. There are no
     results without known grants.
     """
-    if decisions.WITH not in answers.shares or answers.shares[decisions.WITH].granted is None:
+    panel = answers.shares.get(decisions.WITH)
+    if panel is None or panel.granted is None or panel.granted_alike is None:
         return
     group, (rows, columns) = group_keys(model, decisions.WITH), item_clusters(answers)
     if decisions.WITHOUT in answers.shares:
@@ -139,16 +138,12 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
             n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()),
             note="no item in which the choice without attributes is the person with more granted attributes",
         )  # fmt: skip
-    panel = answers.shares[decisions.WITH]
-    granted, alike = panel.granted, panel.granted_alike
-    if granted is None or alike is None:
-        return
     gaps = choice_gaps(decisions.count_measures(answers, decisions.WITH, rule))
-    more = granted[..., decisions.FEMALE] - granted[..., decisions.MALE]
+    more = panel.granted[..., decisions.FEMALE] - panel.granted[..., decisions.MALE]
     line = crossed_line(more.ravel(), gaps.ravel(), rows, columns)
     slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     known = np.isfinite(gaps)
-    same, whole = known & alike, intercept.value + explained.value
+    same, whole = known & panel.granted_alike, intercept.value + explained.value
     extras_of = (
         {"mean_difference": float(more[known].mean()) if known.any() else math.nan},
         {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {},

@@ -172,11 +172,8 @@ class Decisions:
 
 def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     """The answers about occupations, by model and wording."""
-    names = [
-        *("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster"),
-        *(*_TEXTS, "yes", *CHOICES),
-    ]
-    rows = frame.loc[frame["occupation"] != "", [name for name in names if name in frame]]
+    names = ("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster")
+    rows = frame.loc[frame["occupation"] != "", [name for name in (*names, *_TEXTS, "yes", *CHOICES) if name in frame]]
     answers = {}
     for (model, wording), some in rows.groupby(["model", "wording"], sort=False):
         codes = dict(zip(some["occupation"], some["soc_code"], strict=True))
@@ -282,8 +279,7 @@ def _answer_shares(columns: Mapping[str, Any] | pd.DataFrame, column: str, *, gr
     if greedy:
         values = np.where(answers == TIED, values, np.where(answers == column, 100.0, 0.0))
         known = known & (answers != "")
-    shares: Floats = np.where(known, values, math.nan) / 100
-    return shares
+    return np.where(known, values, math.nan) / 100
 
 
 # Decisions.
@@ -312,10 +308,9 @@ def _cases(shares: Floats, rule: Rule) -> Floats:
 def decide_yes(shares: Floats, margin: float) -> Floats:
     """1 for Yes, 0 for No, `UNDECIDED` if equally probable; NaN if missing."""
     gap = 100 * (2 * shares - 1)
-    decisions: Floats = np.where(
+    return np.where(
         np.isnan(gap), math.nan, np.where(np.abs(gap) <= margin + NO_MARGIN, UNDECIDED, (gap > 0).astype(float))
     )
-    return decisions
 
 
 def _choose(shares: Floats, margin: float) -> Floats:
@@ -323,8 +318,7 @@ def _choose(shares: Floats, margin: float) -> Floats:
     known = np.where(missing[..., None], 0.0, shares)
     ranked = np.sort(known, axis=-1)
     tied = 100 * (ranked[..., -1] - ranked[..., -2]) <= margin + NO_MARGIN
-    chosen: Floats = np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
-    return chosen
+    return np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
 
 
 # Counts of measures.
@@ -500,8 +494,7 @@ def stated_accuracy(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
 def missing_answers(frame: pd.DataFrame, rule: Rule) -> Bools:
     """Missing answers: refusals, empty cells, answers that could not be scored [row]."""
     missing = (frame["missing_reason"] != "").to_numpy()
-    is_missing: Bools = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
-    return is_missing
+    return missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
 
 
 def granted_none(frame: pd.DataFrame) -> bool:

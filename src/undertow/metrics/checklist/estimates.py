@@ -97,11 +97,9 @@ def _too_few(estimate: Estimate, columns: str) -> str:
     """Reason why an estimate has no interval; "" if it has one."""
     if only_points() or math.isfinite(estimate.low):
         return ""
-    few = (
-        f"{counted(estimate.n_rows, 'independent pair')} of names"
-        if estimate.n_rows < MIN_CLUSTERS
-        else f"{estimate.n_columns} {columns}"
-    )
+    few = f"{estimate.n_columns} {columns}"
+    if estimate.n_rows < MIN_CLUSTERS:
+        few = f"{counted(estimate.n_rows, 'independent pair')} of names"
     if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
         return "no interval: it depends on one cluster, or all items are equal"
     return f"no interval: this is of {few}, and {MIN_CLUSTERS} are needed"

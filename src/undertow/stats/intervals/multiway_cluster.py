@@ -39,7 +39,9 @@ class _Items:
 
     influence: Floats  # influence of each item on the estimate; the sum is 0 [item]
     share: Floats  # share of the denominator; the sum is 1 [item]
-    ways: tuple[Codes, ...]  # consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item]
+    ways: tuple[
+        Codes, ...
+    ]  # consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item]
 
     def estimate(self, value: float) -> Estimate:
         """An estimate from these items without an interval."""
@@ -188,16 +190,12 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     beside = np.abs(ys - values[1] - values[0] * xs).max()
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
-    parts = _line_parts(xs - centre, ys, items, centre)
-    estimates = []
-    for one, of_one in zip(plain, parts, strict=True):
+    for at, of_one in enumerate(_line_parts(xs - centre, ys, items, centre)):
         if np.isfinite(of_one.variances).all():
             variance, df, _ = _combine(of_one, len(xs) - 2.0)
-            low, high, p = _t_interval(one.value, variance, df, 0.95, 0.0)
-            estimates.append(replace(one, low=low, high=high, p=p))
-        else:
-            estimates.append(one)
-    return CrossedLine(*estimates)
+            low, high, p = _t_interval(plain[at].value, variance, df, 0.95, 0.0)
+            plain[at] = replace(plain[at], low=low, high=high, p=p)
+    return CrossedLine(*plain)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Floats]:

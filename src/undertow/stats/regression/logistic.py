@@ -52,8 +52,7 @@ class Logistic:
     def log_odds(self, features: ArrayLike) -> Floats:
         """Log-odds of being positive, with equal priors [observation]."""
         standard = (np.asarray(features, dtype=np.float64) - self.centre) / self.scale
-        odds: Floats = self.intercept + standard @ self.slopes
-        return odds
+        return self.intercept + standard @ self.slopes
 
 
 def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENALTY) -> Logistic:

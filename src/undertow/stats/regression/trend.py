@@ -411,9 +411,8 @@ def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
         return np.empty((len(sizes), 0))
     cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
     level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
-    varies = seen & (
-        np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max()
-    )  # smaller deviations are rounding errors
+    # Smaller deviations are rounding errors.
+    varies = seen & (np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max())
     return np.asarray(sizes * np.where(varies, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
 
 
