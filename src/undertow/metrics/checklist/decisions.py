@@ -167,9 +167,6 @@ class Decisions:
     multiple: Floats
 
 
-# Arrays from the table.
-
-
 def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     """The answers about occupations, by model and wording."""
     names = ("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster")
@@ -282,9 +279,6 @@ def _answer_shares(columns: Mapping[str, Any] | pd.DataFrame, column: str, *, gr
     return np.where(known, values, math.nan) / 100
 
 
-# Decisions.
-
-
 def decide(panel: Panel, rule: Rule) -> Decisions:
     """Decisions on the average of both orders, or on each order [pair, occupation, case]."""
     return Decisions(
@@ -319,9 +313,6 @@ def _choose(shares: Floats, margin: float) -> Floats:
     ranked = np.sort(known, axis=-1)
     tied = 100 * (ranked[..., -1] - ranked[..., -2]) <= margin + NO_MARGIN
     return np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
-
-
-# Counts of measures.
 
 
 def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Counts]:
@@ -460,9 +451,6 @@ def margins(answers: Answers, context: str) -> Floats:
     return np.asarray(100 * np.abs(single[..., FEMALE] - single[..., MALE]))
 
 
-# Attributes.
-
-
 def attribute_shares(frame: pd.DataFrame, *, greedy: bool) -> tuple[Floats, list[tuple[str, str, str]]]:
     """Probability of Yes of each pair and attribute [case, order, person], and (pair, category, attribute) of each case."""
     places = [
@@ -499,9 +487,8 @@ def missing_answers(frame: pd.DataFrame, rule: Rule) -> Bools:
 
 def granted_none(frame: pd.DataFrame) -> bool:
     """Whether no attribute was granted although attributes were queried, so that all contexts have the same questions."""
-    if not (frame["question_type"] == "attribute").any():
-        return False
-    return not (frame["granted_female"] != "").any() and not (frame["granted_male"] != "").any()
+    is_queried = (frame["question_type"] == "attribute").any()
+    return bool(is_queried and (frame[["granted_female", "granted_male"]] == "").to_numpy().all())
 
 
 def clusters_of(frame: pd.DataFrame) -> dict[str, str]:

@@ -140,10 +140,8 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     items = encode(list(zip(frame["pair"], frame["occupation"], strict=True)))
     first = np.unique(items, return_index=True)[1]
     of_pair = clusters_of(frame)
-    places = (
-        encode([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
-        encode(frame["soc_code"].to_numpy()[first].tolist()),
-    )
+    pairs, codes = (frame[name].to_numpy()[first].tolist() for name in ("pair", "soc_code"))
+    places = encode([of_pair[pair] for pair in pairs]), encode(codes)
     group, n_items = group_keys(model, context), len(first)
 
     def counts_of(rows: Bools) -> tuple[Floats, Floats]:
