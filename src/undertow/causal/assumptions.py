@@ -185,9 +185,6 @@ def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
 
 
-# The assumptions of an audit's findings under its causal graph.
-
-
 _WITHOUT_GRAPH = {
     DRIFT: "this is not evidence of selection",
     SPECIFICATION: "the movement is not evidence of selection",
