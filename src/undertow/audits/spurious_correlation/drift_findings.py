@@ -126,10 +126,8 @@ class Drift:
         """`moved`, `flat`, `constant`, `open` (a server hides too much probability), or `untested`."""
         result = self.result
         if math.isnan(result.value) or math.isnan(result.p):
-            is_constant = (
-                result.value == 0 and result.extras.get("n_clusters", 0) >= 1 and "same at every" in result.note
-            )
-            return "constant" if is_constant else "untested"
+            is_constant = result.value == 0 and "same at every" in result.note
+            return "constant" if is_constant and result.extras.get("n_clusters", 0) >= 1 else "untested"
         if result.q < ALPHA:
             return "moved"
         return "open" if "bound_low" in result.extras and result.p == 1.0 else "flat"

@@ -41,9 +41,6 @@ WORD = "word {}"
 """Column of a word in the measured table; the prefix avoids clashes with its other columns."""
 
 
-# Words of options.
-
-
 def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
     """The listed word in an option, ignoring case and agreeing words; the option itself if it has none.
 
@@ -76,9 +73,6 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
 
 
-# Notes on groups with different kinds of words.
-
-
 def notes_on_words(
     masses: Mapping[str, float], tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str
 ) -> list[str]:
@@ -105,9 +99,6 @@ def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
     return {group: float(frame[group].mean()) for group in groups}
 
 
-# Mass on other words.
-
-
 def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
     """A sentence on the mass on other words, compared with that in control sentences; "" if unknown."""
     if other_mass is None or not math.isfinite(other_mass.value):
@@ -116,20 +107,11 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
     return str(sentences("drift").other_words(other_mass.value, decided))
 
 
-def controls_text(design: Mapping[str, Any]) -> list[str]:
-    """A sentence of the report on the control sentences; [] without any."""
-    texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
-    return [sentences("drift").controls(texts)] if texts else []
-
-
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
     """Mean mass on other words in a model's control sentences, in percent; NaN if most have no answer."""
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
     percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
-
-
-# Single words.
 
 
 def words_table(observations: Observations) -> pd.DataFrame | None:
@@ -219,9 +201,6 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 _KEPT = (
     "model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "sentence", "missing_reason", "other_words",
 )  # fmt: skip
-
-
-# The table on the page.
 
 
 def report_tables(observations: Observations) -> list[ReportTable]:
