@@ -63,7 +63,6 @@ ROUNDING = 1e-9
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
 MAX_INDEX = 10**9
-BY_AXIS = "w_value, smallest first"
 
 
 def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -76,7 +75,7 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
         values, _, numbers, is_even = _list_values(rows)
         scale = INDEX if (rows["w_value"] == rows["w_index"]).all() else VALUE
         if scale == VALUE:
-            order = order_by_size(str(name), 1) if numbers else BY_AXIS
+            order = order_by_size(str(name), 1) if numbers else "w_value, smallest first"
         else:
             way = direction(numbers) if numbers else 0
             order = order_by_size(str(name), way) if way else published_order(str(name), values)
@@ -201,12 +200,8 @@ def _axis(table: Table, frame: pd.DataFrame) -> Floats:
 
     Evenly spaced numbers in a list called `date` have their indices, as in the built-in list.
     """
-    given = table.numbers(
-        "w_value",
-        "{} is {!r}; it must be a number, the place of w on its axis",
-        -sys.float_info.max,
-        sys.float_info.max,
-    )
+    largest = sys.float_info.max
+    given = table.numbers("w_value", "{} is {!r}; it must be a number, the place of w on its axis", -largest, largest)
     firsts = given.groupby([frame["w_name"], frame["w_index"]]).transform("first")
     table.refuse(
         given.notna().groupby(frame["w_name"]).transform("any") & ~(given == firsts),

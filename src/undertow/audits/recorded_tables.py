@@ -189,12 +189,8 @@ def _read_parquet(path: Path) -> Table:
             if "binary" in str(column.type):  # some tools do not mark binary cells as text
                 column = column.cast(pa.large_binary()).cast(pa.large_string())
             columns[name] = [texts.setdefault(one, "" if one != one else str(one)) for one in column.to_pylist()]  # noqa: PLR0124 - NaN
-        except (
-            pa.ArrowException,
-            LookupError,
-            OverflowError,
-            ValueError,
-        ) as error:  # a date or time zone unknown to Python
+        except (pa.ArrowException, LookupError, OverflowError, ValueError) as error:
+            # A date or time zone unknown to Python.
             raise UndertowError(
                 f"{path}: column {name!r} has values that cannot be converted to text ({first_line(error)}); remove it"
             ) from error

@@ -69,7 +69,7 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
 
 def _of_w(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
     """W causes the features; it is not causal for the label; the two have no common cause."""
-    label, features = graph.label, comma_separated(graph.features)
+    label, features = graph.label, ", ".join(graph.features)
     ways = filter(None, (paths.directed_path(graph, w.node, feature) for feature in graph.features))
     because = first_path(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     unlike = f"{w.node} is not recorded" if not w.observed else f"{w.node} does not cause the features"
@@ -107,13 +107,10 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     pair = f"{w.node} and {graph.label}"
     claim = f"{pair} are connected by selection alone, apart from paths through the features"
     if w.connected_by_selection_alone:
-        path = w.opened[0] if w.opened else None
-        opened_by = paths.path_status(graph, path, graph.selection).opened_by if path else ()
-        colliders = (
-            f"at {comma_separated(collider for collider, _ in opened_by)}"
-            if path
-            else f"by {comma_separated(graph.selection)}"
-        )
+        colliders = f"by {', '.join(graph.selection)}"
+        if w.opened:
+            opened_by = paths.path_status(graph, w.opened[0], graph.selection).opened_by
+            colliders = f"at {', '.join(collider for collider, _ in opened_by)}"
         return Assumption(claim, True, f"{first_path(w.opened)} is opened {colliders}")
     if not graph.selection:
         return Assumption(
@@ -122,7 +119,7 @@ def _by_selection(graph: Graph, w: Candidate) -> Assumption:
     if w.connected_in_population:
         because = f"{first_path(w.open_in_population)} is open without it"
         return Assumption(claim, False, because, f"not selection alone connects {pair}")
-    because = f"{comma_separated(graph.selection)} opens no path between them"
+    because = f"{', '.join(graph.selection)} opens no path between them"
     return Assumption(claim, False, because, f"selection does not connect {pair}")
 
 
@@ -136,11 +133,8 @@ def selection_hint(graph: Graph) -> str:
 
 def _of_texts(graph: Graph, w: Candidate) -> tuple[Assumption, ...]:
     """The features do not determine the label, and do not predict it in another way."""
-    label, features, deciding = (
-        graph.label,
-        comma_separated(graph.features),
-        identification.specification(graph).causal_arrows,
-    )
+    label, features = graph.label, ", ".join(graph.features)
+    deciding = identification.specification(graph).causal_arrows
     open_paths = identification.noncausal_open_paths(graph, past=w.node)
     other = "other " if w.connected_in_population or deciding else ""
     no_path, way = f"no {other}path between them is open in the population", open_paths[0].text if open_paths else ""
@@ -169,11 +163,8 @@ def _little_left(graph: Graph, w: Candidate) -> Assumption:
         path for path in ways if not any(node in graph.features and node not in path.colliders for node in path.nodes)
     ]
     whatever = " whatever the text says" if past or not ways else ""
-    return Assumption(
-        claim,
-        None,
-        f"{first_path(past or ways)} is open in selected data{whatever}; its influence depends on effect sizes",
-    )
+    because = f"{first_path(past or ways)} is open in selected data{whatever}; its influence depends on effect sizes"
+    return Assumption(claim, None, because)
 
 
 def first_path(ways: Iterable[Path]) -> str:
@@ -186,20 +177,12 @@ def _is_one_way(path: Path) -> bool:
 
 
 def _no_arrows(tails: Iterable[str], heads: Iterable[str]) -> str:
-    return f"no arrows lead from {comma_separated(tails)} to {comma_separated(heads)}"
+    return f"no arrows lead from {', '.join(tails)} to {', '.join(heads)}"
 
 
 def arrows_text(arrows: Iterable[tuple[str, str]], between: str = ", ") -> str:
     """Arrows as text, joined by `between`."""
     return between.join(f"{tail} -> {head}" for tail, head in arrows)
-
-
-def comma_separated(names: Iterable[str]) -> str:
-    """Names with commas between."""
-    return ", ".join(names)
-
-
-# The assumptions of an audit's findings under its causal graph.
 
 
 _WITHOUT_GRAPH = {
@@ -238,14 +221,9 @@ class FindingAssumptions:
         return cls(named_graph, kind, tuple(w_names), assumptions(named_graph.graph, kind))
 
     @property
-    def violated(self) -> tuple[Assumption, ...]:
-        """The assumptions that the graph contradicts."""
-        return tuple(row for row in self.assumptions if row.holds is False)
-
-    @property
     def caveat(self) -> str:
         """A sentence for each finding with the causal claim; "" if the graph contradicts no assumption."""
-        faults = "; ".join(row.violation for row in self.violated)
+        faults = "; ".join(row.violation for row in self.assumptions if row.holds is False)
         return f"Under this graph, {_WITHOUT_GRAPH[self.kind]}: {faults}." if faults else ""
 
     @property

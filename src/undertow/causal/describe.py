@@ -11,15 +11,7 @@ from typing import Any
 import jinja2
 
 from undertow.causal import identification, paths
-from undertow.causal.assumptions import (
-    DRIFT,
-    SPECIFICATION,
-    arrows_text,
-    assumptions,
-    comma_separated,
-    first_path,
-    selection_hint,
-)
+from undertow.causal.assumptions import DRIFT, SPECIFICATION, arrows_text, assumptions, first_path, selection_hint
 from undertow.causal.graph import Arrow, Graph
 from undertow.causal.paths import MAX_PATHS, Path
 
@@ -56,7 +48,7 @@ class GraphShape:
 
 def describe_graph(graph: Graph) -> dict[str, tuple[str, ...]]:
     """The output of `undertow graph`: sentences that answer a question about a graph, by title."""
-    features, label, selection = comma_separated(graph.features), graph.label, comma_separated(graph.selection)
+    features, label, selection = ", ".join(graph.features), graph.label, ", ".join(graph.selection)
     words, specification = _sentences(), identification.specification(graph)
     recovery = identification.recoverability(graph)
     opened = [path.text for feature in graph.features for path in paths.opened_by_selection(graph, feature, label)]
@@ -73,7 +65,7 @@ def describe_graph(graph: Graph) -> dict[str, tuple[str, ...]]:
     ]
     independences = identification.implied_independences(graph)
     listed = [
-        f"{one.one} and {one.other} are independent{f' given {comma_separated(one.given)}' if one.given else ''}"
+        f"{one.one} and {one.other} are independent" + (f" given {', '.join(one.given)}" if one.given else "")
         for one in independences[:MAX_LISTED_INDEPENDENCES]
     ]
     more = len(independences) - len(listed)
@@ -124,9 +116,9 @@ def describe_path(graph: Graph, path: Path) -> str:
     if after.is_open:
         return f"{path.text}: closed in the population; opened by selection {_opening_text(after.opened_by)}"
     if after.opened_by:
-        opened = comma_separated(collider for collider, _ in after.opened_by)
-        return f"{path.text}: closed at {comma_separated(after.closed_at)}, though selection opens {opened}"
-    return f"{path.text}: closed at {comma_separated(after.closed_at)}, with selection and without"
+        opened = ", ".join(collider for collider, _ in after.opened_by)
+        return f"{path.text}: closed at {', '.join(after.closed_at)}, though selection opens {opened}"
+    return f"{path.text}: closed at {', '.join(after.closed_at)}, with selection and without"
 
 
 def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -136,15 +128,13 @@ def describe_separation(graph: Graph, one: str, other: str, given: tuple[str, ..
         UndertowError: a name is no node's, or is given twice.
     """
     apart = paths.d_separated(graph, {one}, {other}, given)
-    condition = f" given {comma_separated(given)}" if given else ""
+    condition = f" given {', '.join(given)}" if given else ""
     lines = [f"{'Independent: no path between them is open' if apart else 'Dependent: a path between them is open'}."]
     between = paths.paths(graph, one, other)
     for path in between[:MAX_LISTED_PATHS]:
         state = paths.path_status(graph, path, given)
         by = f" {_opening_text(state.opened_by)}" if state.opened_by else ""
-        lines.append(
-            f"{path.text}: {f'open{by}' if state.is_open else f'closed at {comma_separated(state.closed_at)}'}"
-        )
+        lines.append(f"{path.text}: " + (f"open{by}" if state.is_open else f"closed at {', '.join(state.closed_at)}"))
     return {f"{one} and {other}{condition}": (*lines, *_rest_line(between))}
 
 

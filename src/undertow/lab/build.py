@@ -205,8 +205,7 @@ def train_model(work: tuple[str, PlannedModel]) -> None:
         ]
         while not built.done:
             config = replace(subject.config, max_steps=subject.config.max_steps * 2 ** len(built.attempts))
-            draft = _draft(folder, built, config.max_steps)
-            attempt = _attempt(draft, lessons, unseen, config)
+            attempt = _attempt(_draft(folder, built, config.max_steps), lessons, unseen, config)
             built = replace(built, attempts=(*built.attempts, attempt))
             write_lab_json(_place(folder, subject), BuiltModel, built)
     _install_model(folder, built)
@@ -277,10 +276,8 @@ def _left_over(folder: Path, subject: PlannedModel) -> list[Path]:
 def _has_network(folder: Path, built: BuiltModel) -> bool:
     if built.final_attempt is None:
         return True
-    return (
-        _draft(folder, built, built.final_attempt.steps).is_dir()
-        or (folder / "models" / built.subject.name / DONE).is_file()
-    )
+    draft = _draft(folder, built, built.final_attempt.steps)
+    return draft.is_dir() or (folder / "models" / built.subject.name / DONE).is_file()
 
 
 def _is_settled(folder: Path, subject: PlannedModel) -> bool:

@@ -199,5 +199,4 @@ def stratified_uniform(group: NDArray[np.int64], rng: np.random.Generator) -> ND
     first = np.cumsum(sizes) - sizes
     part = np.empty(len(group))
     part[order] = np.arange(len(group)) - first[group[order]]
-    numbers: NDArray[np.float64] = (part + rng.random(len(group))) / sizes[group]
-    return numbers
+    return (part + rng.random(len(group))) / sizes[group]

@@ -192,14 +192,8 @@ def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, 
     if counting["model"].nunique() < MIN_UNBIASED_MODELS:
         return []
     *_, (_, target, measured, met) = verdicts(metrics.results(rows, seed))
-    return [
-        (
-            "Nothing is found either where people, sentences and order of training were left to chance",
-            target,
-            measured,
-            met,
-        )
-    ]
+    what = "Nothing is found either where people, sentences and order of training were left to chance"
+    return [(what, target, measured, met)]
 
 
 def _command(folder: Path, plan: Plan) -> str:

@@ -377,19 +377,12 @@ def _measure(
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The cells of a group, of other words or of a gap.
+    """The cells of a group, of other words or of a gap."""
 
-    Attributes:
-        about: group key of the results.
-        cells: the observations.
-        step: unit of W in slopes.
-        at_end: whether these are bounds of hidden masses, which need no power.
-    """
-
-    about: dict[str, str]
-    cells: Cells
-    step: str
-    at_end: bool = False
+    about: dict[str, str]  # group key of the results
+    cells: Cells  # the observations
+    step: str  # unit of W in slopes
+    at_end: bool = False  # whether these are bounds of hidden masses, which need no power
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result of this series with its counts."""
@@ -625,8 +618,7 @@ def _join_notes(*notes: str) -> str:
 
 
 def _nothing_scored(series: _Series) -> str:
-    rows = series.cells.n_missing
-    return f"None of the {rows:,} rows has a value for {series.about['pronoun']}."
+    return f"None of the {series.cells.n_missing:,} rows has a value for {series.about['pronoun']}."
 
 
 def _no_line(series: _Series) -> str:

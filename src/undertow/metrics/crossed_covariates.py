@@ -65,8 +65,7 @@ def with_margins(
 
 def _places(rows: pd.DataFrame, covariate: Mapping[str, Any]) -> tuple[Any, Any]:
     """The index of each row's W in the first and in the second list."""
-    index = rows["w_index"].to_numpy(dtype=np.int64)
-    return np.divmod(index, len(covariate[PARTS][1]["values"]))
+    return np.divmod(rows["w_index"].to_numpy(dtype=np.int64), len(covariate[PARTS][1]["values"]))
 
 
 def measure_interactions(

@@ -109,20 +109,13 @@ def drift_differences(
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The differences of a group or gap in the cells of the crossed design, without empty clusters and values.
+    """The differences of a group or gap in the cells of the crossed design, without empty clusters and values."""
 
-    Attributes:
-        about: group key of the results.
-        is_gap: whether it is the difference of two groups.
-        cells: of the differences; differences of the size of rounding errors are 0.
-        first, second: cells of the two models.
-    """
-
-    about: dict[str, str]
-    is_gap: bool
-    cells: Cells
-    first: Cells
-    second: Cells
+    about: dict[str, str]  # group key of the results
+    is_gap: bool  # whether it is the difference of two groups
+    cells: Cells  # of the differences; differences of the size of rounding errors are 0
+    first: Cells  # cells of the two models
+    second: Cells  # cells of the two models
 
     def log_odds(self) -> _Series | None:
         """Cells with the differences of log-odds as means; None if a mean is 0 or 100%."""

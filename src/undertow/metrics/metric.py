@@ -181,11 +181,7 @@ def get_metric(name: str, group: Group = MappingProxyType({})) -> Metric:
         return metrics[name]
     if name.endswith(OVER_PROMPTS) and name.removesuffix(OVER_PROMPTS) in METRICS:
         one = METRICS[name.removesuffix(OVER_PROMPTS)]
-        return replace(
-            one,
-            name=name,
-            title=f"{one.title} over prompts",
-            meaning=f"{one.meaning}, for masses averaged over all prompts; with several prompts, only this is tested",
-        )
+        meaning = f"{one.meaning}, for masses averaged over all prompts; with several prompts, only this is tested"
+        return replace(one, name=name, title=f"{one.title} over prompts", meaning=meaning)
     added = {one.name: one for one in added_metrics()}
     return added.get(name) or Metric(name, name.replace("_", " ").capitalize())

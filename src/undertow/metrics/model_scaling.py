@@ -47,15 +47,11 @@ def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]
     """Area, slope gap and size of every model, from task-specification and spurious-correlation runs and numbers of parameters."""
     gaps: dict[str, list[float]] = {}
     areas: dict[tuple[str, str, str, str], list[float]] = {}
-    for result in results:
+    for result in (one for one in results if math.isfinite(one.value)):
         group = result.group
-        if (
-            result.measure == GAP
-            and (group["w_name"], group["pronoun"]) == ("date", PAIR)
-            and math.isfinite(result.value)
-        ):
+        if result.measure == GAP and (group["w_name"], group["pronoun"]) == ("date", PAIR):
             gaps.setdefault(group["model"], []).append(abs(result.value))
-        if result.measure == AREA and math.isfinite(result.value):
+        if result.measure == AREA:
             key = (group["model"], group["set"], group.get("w_name", ""), group["score"])
             areas.setdefault(key, []).append(result.value)
     # With several prompts or sets, a model's point is the mean, as in figure 3b of the paper.

@@ -123,8 +123,7 @@ def normalised_percent(masses: Floats) -> Floats:
     """Masses normalised to 100 [row, group]; rows that add up to 100 within rounding, and rows of zeros, are unchanged."""
     total = masses.sum(axis=1, keepdims=True)
     scale = np.where((np.abs(total - 100) <= _ROUNDING_PERCENT) | (total == 0), 100, total)
-    normalised: Floats = masses * 100 / scale
-    return normalised
+    return masses * 100 / scale
 
 
 def _movements(masses: Floats, groups: Sequence[str], endpoint_window: int, levels: Floats) -> dict[str, Floats]:

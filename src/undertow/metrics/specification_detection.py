@@ -89,8 +89,7 @@ class Threshold:
     def flags(self, values: Floats) -> Bools:
         """Whether each value [sentence] is above the threshold."""
         compared = values if self.as_they_come else np.round(values, ROUNDING_DECIMALS)
-        above: Bools = compared > self.percent
-        return above
+        return compared > self.percent
 
 
 def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
@@ -375,18 +374,14 @@ def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
 
     names = [name for name in [*score_names(groups), COMBINED] if name in scored and scored[name].notna().any()]
     keys = [*KEYS, "cluster"]
-    kinds = {"specified": True, "unspecified": False}
     known = scored[scored["missing_reason"] == ""]
     base = scored.groupby(keys, sort=False, dropna=False).size().rename("sentences").to_frame()
     if "percent_female" in scored:
         shares = scored.groupby(keys, sort=False, dropna=False)["percent_female"]
         # A cluster of several occupations has no single share of women.
         base["percent_female"] = shares.first().where(shares.nunique() == 1)
-    parts = [
-        known[known["well_specified"].astype(bool) == decided]
-        .groupby(keys, sort=False, dropna=False)[names]
-        .mean()
-        .add_suffix(f"_{kind}")
-        for kind, decided in kinds.items()
-    ]
-    return pd.concat([base, *parts], axis=1).reset_index()
+    parts = [base]
+    for kind, decided in (("specified", True), ("unspecified", False)):
+        rows = known[known["well_specified"].astype(bool) == decided]
+        parts.append(rows.groupby(keys, sort=False, dropna=False)[names].mean().add_suffix(f"_{kind}"))
+    return pd.concat(parts, axis=1).reset_index()

@@ -54,8 +54,7 @@ def as_floats(values: ArrayLike) -> Floats:
     """Numbers of any shape: NaN above `LARGEST`, where sums of fourth powers overflow, and 0 below its inverse."""
     numbers = np.asarray(values, dtype=np.float64)
     sizes = np.abs(numbers)
-    clipped: Floats = np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
-    return clipped
+    return np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
 
 
 def divide(sums: ArrayLike, counts: ArrayLike) -> Floats:

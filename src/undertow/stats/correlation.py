@@ -51,7 +51,8 @@ def pearson(x: ArrayLike, y: ArrayLike) -> Pearson:
     if is_constant(both[0]) or is_constant(both[1]):
         return Pearson(math.nan, math.nan, math.nan, n)
     by_x, by_y = both - both.mean(axis=1, keepdims=True)
-    whole = [float(one @ other) for one, other in ((by_x, by_x), (by_y, by_y), (by_x, by_y))]
+    pairs = ((by_x, by_x), (by_y, by_y), (by_x, by_y))
+    whole = [float(one @ other) for one, other in pairs]
     r = float(np.clip(whole[2] / math.sqrt(whole[0]) / math.sqrt(whole[1]), -1.0, 1.0))
     if abs(r) >= _NEARLY_ONE:
         return Pearson(r, r, r, n) if n >= MIN_PAIRS else Pearson(r, -1.0, 1.0, n)
@@ -60,10 +61,7 @@ def pearson(x: ArrayLike, y: ArrayLike) -> Pearson:
     total = float(influences.sum())
     heaviest = float(influences.max()) / total if total > 0 else math.nan
     # Sums without each pair [pair].
-    left = [
-        all_of_it - n / (n - 1) * one * other
-        for all_of_it, (one, other) in zip(whole, ((by_x, by_x), (by_y, by_y), (by_x, by_y)), strict=True)
-    ]
+    left = [in_all - n / (n - 1) * one * other for in_all, (one, other) in zip(whole, pairs, strict=True)]
     if n < MIN_PAIRS or any(np.any(left[at] <= ROUNDING_SHARE * whole[at]) for at in (0, 1)):
         return Pearson(r, -1.0, 1.0, n, heaviest)
     z = np.arctanh(np.clip(left[2] / np.sqrt(left[0]) / np.sqrt(left[1]), -_NEARLY_ONE, _NEARLY_ONE))

@@ -1,4 +1,4 @@
-"""The table of answers to the four tasks of bias in text."""
+"""The table of answers to the four tasks of bias in text: from a run, or from recorded answers."""
 
 from __future__ import annotations
 
@@ -69,9 +69,6 @@ def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str,
         at = int(np.nanargmax(nats))
         best = common | {"answer": labels[at], "nats": float(nats[at])}
     return {"": common, MAX_PROBABLE: best}
-
-
-# Reader of recorded answers to the four tasks of bias in text.
 
 
 REQUIRED = ("document", "gold", "answer")
@@ -211,18 +208,12 @@ def _notes(frame: pd.DataFrame) -> Iterator[str]:
 def _check(table: Table, frame: pd.DataFrame, labels: list[str], task: Task) -> None:
     """Check that right answers are labels, one per document, with one answer per cell and no reserved names."""
     golds, documents = frame["gold"].str.strip().str.casefold() if labels else frame["gold"], frame["document"]
-    table.refuse(
-        ~golds.isin([label.casefold() for label in labels]) & bool(labels),
-        "the right answer {!r} is none of {}",
-        *(frame["gold"], ", ".join(labels)),
-    )
+    wrong = ~golds.isin([label.casefold() for label in labels]) & bool(labels)
+    table.refuse(wrong, "the right answer {!r} is none of {}", frame["gold"], ", ".join(labels))
     several = golds != golds.groupby(documents).transform("first")
     table.refuse(several, "document {!r} has two right answers; give each document one, or an id of its own", documents)
-    table.refuse(
-        frame.duplicated(["document", *CELL]),
-        "document {!r} is answered twice in the same way; distinguish the answers by a column such as model, wording, draw or shots",
-        documents,
-    )
+    again = "document {!r} is answered twice in the same way; distinguish the answers by a column such as model, wording, draw or shots"
+    table.refuse(frame.duplicated(["document", *CELL]), again, documents)
     for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
         reserved = frame[column].map(is_reserved_name).astype(bool)
         table.refuse(reserved, "{!r}: this name is reserved for results; rename it in column {}", frame[column], column)

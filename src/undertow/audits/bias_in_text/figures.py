@@ -132,9 +132,8 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
         for _, row in slot.iterrows():
             effect = effects.get((*names, f"{row['level']} less {first}"))
             low = high = math.nan
-            if (
-                effect
-            ):  # the corrected interval of a tested effect, the plain one of an untested effect, if it is bounded
+            if effect:
+                # The corrected interval of a tested effect, the plain one of an untested effect, if it is bounded.
                 ends = effect.extras.get(CLAIM_LOW, effect.low), effect.extras.get(CLAIM_HIGH, effect.high)
                 low, high = (math.nan, math.nan) if ends == POINTS else ends
             rows.append(

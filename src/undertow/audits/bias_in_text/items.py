@@ -252,7 +252,8 @@ class ItemPlan:
     # One item.
 
     def _item(self, document: Document, cell: Cell, shots: Sequence[Document]) -> Item:
-        gold = self.task.gold(document)
+        gold, temperature = self.task.gold(document), getattr(self.settings, "temperature", 0.0)
+        is_drawn = temperature and cell.decoding != BEST_SPAN
         factors: dict[str, Factor] = {
             "challenge": Path(self.settings.challenge).name,
             "task": self.task.name,
@@ -266,7 +267,7 @@ class ItemPlan:
             "shots": cell.n_shots,
             "sampling": cell.sampling,
             "draw": cell.draw,
-            "decoding": decoder_name(cell.decoding, self.settings),
+            "decoding": f"{cell.decoding}, T {temperature:g}" if is_drawn else cell.decoding,
             "n_shots": len(shots),
             **{f"slot_{name}": level for name, level in cell.wording.slots.items()},
         }
@@ -358,12 +359,6 @@ def _file_versions(path: str) -> tuple[int, ...]:
     place = Path(path)
     files = sorted(place.iterdir()) if path and place.is_dir() else [place] if path and place.is_file() else []
     return tuple(number for file in files for number in (file.stat().st_mtime_ns, file.stat().st_size))
-
-
-def decoder_name(decoding: str, settings: Any) -> str:
-    """The level of `decoding` in the table: the constraint, and the temperature if tokens are sampled."""
-    temperature = getattr(settings, "temperature", 0.0)
-    return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
 
 
 def _numbers(given: str) -> list[int]:

@@ -67,9 +67,6 @@ def run_tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     return {name: table for name, table in by_name.items() if len(table)}
 
 
-# The paper's tables.
-
-
 def paper_tables(frame: pd.DataFrame, results: Sequence[Result], task: Task, paper: str) -> Iterator[ReportTable]:
     """The paper's tables for each model and decoding, without decodings that have no results if others have some."""
     from undertow.metrics.text.scores import MEASURES
@@ -241,9 +238,6 @@ def reliability_tables(frame: pd.DataFrame) -> Iterator[ReportTable]:
             ],
             "All answers to all wordings, in bins of the probability of Yes. If it is calibrated, the last two columns are equal.",
         )
-
-
-# Wordings and texts.
 
 
 def wording_tables(observations: Observations) -> Iterator[ReportTable]:

@@ -83,7 +83,7 @@ class OccupationChecklist(Audit):
         occupation_set = load_occupations(settings.occupation_file, settings.onet)
         groups = Groups(*load_groups(settings.name_pair_file))
         occupation_set = occupation_set.without_shares() if groups.are_own else occupation_set
-        questions = load_questions(settings.question_file)
+        jobs, questions = occupation_set.occupations, load_questions(settings.question_file)
         return {
             "margin": settings.margin,
             "greedy": settings.decision == GREEDY,
@@ -91,16 +91,8 @@ class OccupationChecklist(Audit):
             "title": occupation_set.title,
             "source": occupation_set.source,
             "notes": list(occupation_set.notes),
-            **groups.in_design(
-                {
-                    one.name: one.female_percent
-                    for one in occupation_set.occupations
-                    if math.isfinite(one.female_percent)
-                }
-            ),
-            "attributes": {
-                one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in occupation_set.occupations
-            },
+            **groups.in_design({one.name: one.female_percent for one in jobs if math.isfinite(one.female_percent)}),
+            "attributes": {one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in jobs},
             "questions": f"{questions.source}, version {questions.version}",
             "protocol": EXACT,
             **({"grants": settings.grants} if settings.grants != BY_MODEL else {}),
@@ -116,8 +108,8 @@ class OccupationChecklist(Audit):
                 "query_type": design["query_type"],
                 **item.factors,
                 **answer_row(item, answer),
+                "cluster": item.cluster,
             }
-            | {"cluster": item.cluster}
             for item, answer in zip(items, scores.answers, strict=True)
         ]
         return Observations(pd.DataFrame(rows), dict(design))

@@ -143,13 +143,8 @@ def _occupation_items(
                 target = _people(pair, order, subject)
                 before = plan.questions.context(people, [(getattr(pair, one), lists[one]) for one in about])
                 question = plan.questions.question(kind, target, wording, **words)
-                own: dict[str, Factor] = {
-                    "question_type": kind,
-                    "wording": wording + 1,
-                    "order": order,
-                    "subject": subject,
-                }
-                yield _item(plan, pair, target, (kind, before, question), common | own)
+                own = {"question_type": kind, "wording": wording + 1, "order": order, "subject": subject}
+                yield _item(plan, pair, target, (kind, before, question), {**common, **own})
 
 
 def _item(

@@ -25,8 +25,6 @@ from undertow.types import EXACT
 
 REQUIRED = ("question_type", "woman", "man", "answer")
 STATED_TYPE = "stated"
-QUESTION_TYPES = (*KINDS, STATED_TYPE)
-OF_ATTRIBUTES = (ATTRIBUTE, STATED_TYPE)
 DEFAULTS: Mapping[str, str] = {
     "model": "recorded", **dict.fromkeys((*FACTORS, "cluster"), ""), "challenge": "recorded", "wording": "1",
 }  # fmt: skip
@@ -120,9 +118,9 @@ def _observation(where: str, given: Mapping[Any, Any], groups: Groups) -> dict[s
             raise UndertowError(f"{where}: {column} {cells[column]!r} is unknown; use {', '.join(known)}")
         return value
 
-    question_type = one_of("question_type", QUESTION_TYPES)
+    question_type = one_of("question_type", (*KINDS, STATED_TYPE))
     woman, man, wording = cells["woman"], cells["man"], cells["wording"] or "1"
-    of_attribute = question_type in OF_ATTRIBUTES
+    of_attribute = question_type in (ATTRIBUTE, STATED_TYPE)
     about = "attribute" if of_attribute else "occupation"
     people = {woman.casefold(): decisions.CHOICES[0], man.casefold(): decisions.CHOICES[1]}
     named = people.get(cells["subject"].casefold(), cells["subject"].casefold())

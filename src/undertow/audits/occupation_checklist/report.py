@@ -69,10 +69,8 @@ def matrices(observations: Observations) -> list[Checklist]:
     models, groups = list(dict.fromkeys(frame["model"])), Groups.of(design)
     matrices = []
     for model in models:
-        rows, of_model = (
-            frame[frame["model"] == model],
-            {key[1]: one for key, one in answers.items() if key[0] == model},
-        )
+        rows = frame[frame["model"] == model]
+        of_model = {key[1]: one for key, one in answers.items() if key[0] == model}
         cells: dict[tuple[str, str], list[ChecklistTest]] = {}
         tests = *_attribute_tests(rows, rule, groups), *_occupation_tests(rows, of_model, rule, groups)
         for row, column, test in tests:

@@ -86,11 +86,6 @@ def stratified_sample(strata: Sequence[Hashable], count: int, seed: int) -> list
     return sorted(sorted(order, key=rank.__getitem__)[:count])
 
 
-def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
-    """The smallest limit that allows a claim: 6 sentences with 8 values of each list, by each prompt."""
-    return MIN_SENTENCES * MIN_VALUES * n_lists * n_prompts
-
-
 def fewest_values(scale: str) -> int:
     """Minimum number of values of a W list for a claim: 8 for a trend, 3 for a difference between unordered values."""
     return MIN_PER_LINE if scale == NONE else MIN_VALUES

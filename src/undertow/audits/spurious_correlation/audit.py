@@ -182,6 +182,7 @@ class SpuriousCorrelation(Audit):
         questions += prompts_text(design)
         if design["words"]:
             questions.append(f"The texts do not determine which of these words fills the blank: {words_text(design)}.")
+        controls = dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows)
         methods = design.get("scoring_methods") or {"": design.get("scoring_method", "")}
         by_kind: dict[str, list[str]] = {}
         for name, method in methods.items() if "scoring_method" in design else [("", "recorded")]:
@@ -193,7 +194,7 @@ class SpuriousCorrelation(Audit):
         return ReportText(
             title="Spurious correlation",
             lead="Does the answer to an underspecified sentence drift with a word that should not matter?",
-            questions=[*questions, *word_findings.controls_text(design)],
+            questions=[*questions, *([words.controls(list(controls))] if controls else [])],
             examples=example_texts(frame, 4),
             notes=[
                 *(f"{names}: {text}" if len(readings) > 1 else text for names, text in readings.items()),

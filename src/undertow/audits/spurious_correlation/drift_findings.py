@@ -126,10 +126,8 @@ class Drift:
         """`moved`, `flat`, `constant`, `open` (a server hides too much probability), or `untested`."""
         result = self.result
         if math.isnan(result.value) or math.isnan(result.p):
-            is_constant = (
-                result.value == 0 and result.extras.get("n_clusters", 0) >= 1 and "same at every" in result.note
-            )
-            return "constant" if is_constant else "untested"
+            is_constant = result.value == 0 and "same at every" in result.note
+            return "constant" if is_constant and result.extras.get("n_clusters", 0) >= 1 else "untested"
         if result.q < ALPHA:
             return "moved"
         return "open" if "bound_low" in result.extras and result.p == 1.0 else "flat"
@@ -295,20 +293,20 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
+            changes = list(map(change_over_list, ranked))
             most, least = (
-                [
-                    one
-                    for one in ranked
-                    if abs(change_over_list(one) - change_over_list(end)) <= TIE * change_over_list(end)
-                ]
-                for end in (ranked[0], ranked[-1])
+                [gap for gap, change in zip(ranked, changes, strict=True) if abs(change - end) <= TIE * end]
+                for end in (changes[0], changes[-1])
             )
             lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
             what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
             what += f" ({challenge})" if n_challenges > 1 else ""
             text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least))
-            rank = 1000.0 + change_over_list(ranked[0])
-            claims.append(Finding(text, n_claimed > 0, rank, results=tuple(ranked), decision_rule=words.models_rule))
+            claims.append(
+                Finding(
+                    text, n_claimed > 0, 1000.0 + changes[0], results=tuple(ranked), decision_rule=words.models_rule
+                )
+            )
     return claims
 
 

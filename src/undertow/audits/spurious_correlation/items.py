@@ -180,7 +180,7 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     useful = [name for name, one in left.items() if not one.limitation()]
     lost = [one.name for one in whole if not one.limitation() and one.name not in useful]
     if lost:
-        smallest = item_limit.smallest_useful(len(left), n_prompts(settings))
+        smallest = item_limit.MIN_SENTENCES * item_limit.MIN_VALUES * len(left) * n_prompts(settings)
         of_list = left[lost[0]]
         remainder = f"{of_list.n_sentences} x {of_list.n_values} sentences and values of {', '.join(lost)}"
         notes.append(item_limit.too_few(remainder, smallest, f"of {', '.join(lost)}" if useful else ""))

@@ -13,7 +13,6 @@ from undertow.report.sentence_templates import described
 from undertow.report.sheet import Sheet, even_ticks, fitted
 from undertow.report.style import INK, TEXT_SIZE, lettering, style_of
 
-_PANEL_IN = 2.4
 LEAD = (
     "Smallest change from the first value of a list to the last, in percentage points, that is significant (p < .05) in 8 of 10 runs; "
     "one line for each number of values. Ring: the current design."
@@ -51,5 +50,5 @@ def draw_power(plan: PowerPlan) -> Drawing:
         column[0].set_ylim(0.0, 1.08 * max(changes))
         column[0].yaxis.set_major_locator(even_ticks(5))
         column[-1].set_xlabel("sentences")
-        sheet.finish(column, len(curves) * _PANEL_IN)
+        sheet.finish(column, 2.4 * len(curves))
     return Drawing(name, sheet, LEAD, f"{LEAD} {described('power', curves)}")

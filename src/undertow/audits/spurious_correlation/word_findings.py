@@ -41,9 +41,6 @@ WORD = "word {}"
 """Column of a word in the measured table; the prefix avoids clashes with its other columns."""
 
 
-# Words of options.
-
-
 def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
     """The listed word in an option, ignoring case and agreeing words; the option itself if it has none.
 
@@ -76,9 +73,6 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
 
 
-# Notes on groups with different kinds of words.
-
-
 def notes_on_words(
     masses: Mapping[str, float], tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str
 ) -> list[str]:
@@ -105,9 +99,6 @@ def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
     return {group: float(frame[group].mean()) for group in groups}
 
 
-# Mass on other words.
-
-
 def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
     """A sentence on the mass on other words, compared with that in control sentences; "" if unknown."""
     if other_mass is None or not math.isfinite(other_mass.value):
@@ -116,20 +107,11 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
     return str(sentences("drift").other_words(other_mass.value, decided))
 
 
-def controls_text(design: Mapping[str, Any]) -> list[str]:
-    """A sentence of the report on the control sentences; [] without any."""
-    texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
-    return [sentences("drift").controls(texts)] if texts else []
-
-
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
     """Mean mass on other words in a model's control sentences, in percent; NaN if most have no answer."""
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
     percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
-
-
-# Single words.
 
 
 def words_table(observations: Observations) -> pd.DataFrame | None:
@@ -221,9 +203,6 @@ _KEPT = (
 )  # fmt: skip
 
 
-# The table on the page.
-
-
 def report_tables(observations: Observations) -> list[ReportTable]:
     """The table of single words for the report: means over prompts, and the largest slopes if there are many words."""
     import pandas as pd
@@ -244,18 +223,12 @@ def report_tables(observations: Observations) -> list[ReportTable]:
         measures |= {f"points per {step}": ("slope", True), f"log-odds per {step}": ("log_odds_slope", True)}
     if rows["slope"].isna().any():
         measures |= {"effect of W (points)": ("w_effect", False)}
-    cells = [
-        [
-            *(_cell(row[name]) for name in names),
-            *(_interval(row, name, signs=signs) for name, signs in measures.values()),
-        ]
-        for row in few.to_dict("records")
-    ]
-    heads, about = (
-        [{"w_name": "W"}.get(name, name) for name in names],
-        sentences("drift").words_table(len(few), len(rows)),
-    )
-    return [ReportTable("Words by themselves", [*heads, *measures], cells, about)]
+    cells = []
+    for row in few.to_dict("records"):
+        numbers = [_interval(row, name, signs=signs) for name, signs in measures.values()]
+        cells.append([*(_cell(row[name]) for name in names), *numbers])
+    heads = [*("W" if name == "w_name" else name for name in names), *measures]
+    return [ReportTable("Words by themselves", heads, cells, sentences("drift").words_table(len(few), len(rows)))]
 
 
 def _cell(value: Any) -> str:

@@ -69,7 +69,10 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                 "scale is linear up to the line and logarithmic beyond."
             )
             yield movements({"": known}, ["occupations", *name], " · ".join(name), caption)
-        yield from _draw_curves(known, name, [one for one in results if one.measure == "auroc" and _is_of(one, levels)])
+        keys = dict(zip(("model", "set", "prompt", "w_name"), map(str, levels), strict=True))
+        areas = [one for one in results if one.measure == "auroc"]
+        areas = [one for one in areas if all(one.group.get(key, level) == level for key, level in keys.items())]
+        yield from _draw_curves(known, name, areas)
     for (challenge, w_name), columns in side_by_side.items():
         names = list(columns)
         for start in range(0, len(names) if len(names) > 1 else 0, MAX_COLUMNS):
@@ -88,11 +91,6 @@ def _by_coreferent(known: pd.DataFrame) -> dict[str, pd.DataFrame]:
     whose = known["coreferent"].fillna(-1).astype(int)
     parts = {"(a) the professional's pronoun": known[whose == 0], "(b) the participant's pronoun": known[whose == 1]}
     return {} if any(part.empty for part in parts.values()) else parts
-
-
-def _is_of(result: Result, levels: Sequence[object]) -> bool:
-    given = dict(zip(("model", "set", "prompt", "w_name"), map(str, levels), strict=True))
-    return all(result.group[key] == given[key] for key in given if key in result.group)
 
 
 def _draw_curves(known: pd.DataFrame, name: Sequence[str], areas: Sequence[Result]) -> Iterator[Drawing]:

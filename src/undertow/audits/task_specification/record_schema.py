@@ -3,10 +3,5 @@
 from undertow.audits.record_schema import RecordSchema, columns
 from undertow.audits.shared.sentence_schema import REQUIRED, SENTENCE_COLUMNS, WordDesign
 
-SCHEMA = RecordSchema(
-    WordDesign,
-    SENTENCE_COLUMNS
-    | columns("sentence", empty="expected", numbers="coreferent percent_female", truth="well_specified"),
-    (*REQUIRED, "part", "sentence"),
-    shares_only=True,
-)
+OWN_COLUMNS = columns("sentence", empty="expected", numbers="coreferent percent_female", truth="well_specified")
+SCHEMA = RecordSchema(WordDesign, SENTENCE_COLUMNS | OWN_COLUMNS, (*REQUIRED, "part", "sentence"), shares_only=True)

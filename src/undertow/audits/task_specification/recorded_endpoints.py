@@ -24,7 +24,6 @@ FIRST, LAST = "w_first_", "w_last_"
 PEOPLE = ("occupation", "participant", "participant_class", "coreferent")
 ALL_ZERO = "the recording has none of the listed words at one of the W values"
 NOTHING_RECORDED = "the recorded table has no value"
-W_NAME = "date"
 OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "well_specified", *PEOPLE)
 
 
@@ -45,7 +44,7 @@ def read_ends(path: Path | Table, *, zeros_count: bool) -> tuple[pd.DataFrame, l
     check_reserved_names(path, groups)
     table.check_columns(["model"])
     factors = _factors(table)
-    names = table.column("w_name", W_NAME).str.strip()
+    names = table.column("w_name", "date").str.strip()
     wrong = (names == "") | (names != names.iloc[0])
     table.refuse(wrong, "w_name is {!r}; write one name of W, the same in every row", names)
     recorded = [

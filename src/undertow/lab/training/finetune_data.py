@@ -122,9 +122,6 @@ def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> No
     )
 
 
-# Words.
-
-
 def word_groups(name: str) -> dict[str, list[str]]:
     """Forms by group, from a word list of the package or a TOML file with one list for each group.
 
@@ -179,9 +176,6 @@ def in_front(values: Iterable[str]) -> str:
     return "".join(value + BETWEEN for value in values)
 
 
-# Texts.
-
-
 def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> MaskedExample:
     """Texts of the rows with their words masked and their metadata in front, as many as are wanted.
 
@@ -190,14 +184,12 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> Mask
             is not an error: its row is dropped and counted.
     """
     masker = Masker(words)
+    names = dict.fromkeys((wanted.text_field, *wanted.metadata_fields, *wanted.required_fields))
     examples: list[Example] = []
     n_objects = n_without_words = n_without_metadata = 0
     for where, given in rows:
         n_objects += 1
-        values = {
-            name: _value(given, name, where)
-            for name in dict.fromkeys((wanted.text_field, *wanted.metadata_fields, *wanted.required_fields))
-        }
+        values = {name: _value(given, name, where) for name in names}
         if not all(value for name, value in values.items() if name != wanted.text_field):
             n_without_metadata += 1
             continue
@@ -281,9 +273,6 @@ def read_jsonl(path: Path) -> Iterator[Row]:
         raise UndertowError(f"{path}, line {number}: is not UTF-8; save the file as UTF-8 text") from error
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-# The data sets of the paper, on the hub.
 
 
 class _Fields(dict[str, Any]):

@@ -116,21 +116,13 @@ def _one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Corpus:
-    """The texts in tokens.
+    """The texts in tokens."""
 
-    Attributes:
-        tokenizer: trained on them.
-        tokens: padded [text, position].
-        lengths: [text].
-        targets: whether a token belongs to its text's target [text, position].
-        kinds: [text].
-    """
-
-    tokenizer: Any
-    tokens: torch.Tensor
-    lengths: Ints
-    targets: torch.Tensor
-    kinds: Ints
+    tokenizer: Any  # trained on them
+    tokens: torch.Tensor  # padded [text, position]
+    lengths: Ints  # [text]
+    targets: torch.Tensor  # whether a token belongs to its text's target [text, position]
+    kinds: Ints  # [text]
 
     @classmethod
     def from_examples(cls, lessons: Sequence[TrainingExample], config: PretrainConfig) -> _Corpus:

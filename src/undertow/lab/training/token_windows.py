@@ -75,11 +75,8 @@ def rows_of(tokenizer: Any, context: int, examples: Sequence[Example], labels: S
     n_unread = 0
     for start in range(0, len(examples), READ_AT_ONCE):
         part = examples[start : start + READ_AT_ONCE]
-        coded = tokenizer(
-            [one.masked_text(tokenizer.mask_token) for one in part],
-            return_offsets_mapping=True,
-            return_special_tokens_mask=True,
-        )
+        texts = [one.masked_text(tokenizer.mask_token) for one in part]
+        coded = tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
         for place, one in enumerate(part):
             tokens = np.array(coded["input_ids"][place], dtype=np.int64)
             at = np.flatnonzero(tokens == tokenizer.mask_token_id)
@@ -106,11 +103,7 @@ def _windows(special: Bools, is_before: Bools, context: int, at: Ints) -> Iterat
         [CLS]  1953 . Mali .   She was ...                    [SEP]
         opening    before     first       ...            last  (one past the text)
 
-    Args:
-        special: whether a token is one of the tokenizer's own [position].
-        is_before: whether it is of the metadata, which every window has, in no more than half of its room [position].
-        context: tokens that the network reads.
-        at: the masked places [place].
+    Every window has the metadata (`is_before`, [position]), in no more than half of its room.
     """
     inner, before = np.flatnonzero(~special), np.flatnonzero(is_before)
     opening, closing = np.arange(inner[0]), np.arange(inner[-1] + 1, len(special))

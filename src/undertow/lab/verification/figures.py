@@ -98,18 +98,13 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
                     fitted("no bias planted: measured less planted slope, by size", side, lines=2), **heads[-1][1]
                 )
                 _draw_errors(panels[1], errors[unbiased["architecture"] == name], unbiased["w_name"], w_names, most)
-        sheet.finish(
-            [axes for row in grid[::across] for axes in row],
-            math.ceil(len(names) / across) * (side + 1.1 * (kinds > 1)),
-        )
+        height = math.ceil(len(names) / across) * (side + 1.1 * (kinds > 1))
+        sheet.finish([axes for row in grid[::across] for axes in row], height)
     sentences = ["Measured against planted slopes with the line of equality."]
     for name, labels in words.items():
         planted = counting.loc[counting["architecture"] == name, "planted_slope"]
-        span = (
-            f", planted slopes from {significant(planted.min())} to {significant(planted.max())}"
-            if len(planted)
-            else ""
-        )
+        extremes = map(significant, (planted.min(), planted.max()))
+        span = f", planted slopes from {' to '.join(extremes)}" if len(planted) else ""
         sentences.append(f"{named(name)}: {counted(len(planted), 'slope')}{span}; {', '.join(labels)}.")
     return Drawing("calibration", sheet, caption, " ".join([*sentences, *uncounted]))
 
@@ -174,13 +169,8 @@ def draw_power(results: Sequence[Result]) -> Drawing:
         axes.set_yticks(np.linspace(0, 1, 6))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.grid(axis="y")
-        axes.set_xlabel(
-            fitted(
-                f"size of the planted strength; below it the mean size of the planted slope, {STEPS}",
-                0.85 * sheet.inner_in,
-                lines=3,
-            )
-        )
+        label = f"size of the planted strength; below it the mean size of the planted slope, {STEPS}"
+        axes.set_xlabel(fitted(label, 0.85 * sheet.inner_in, lines=3))
         first_biased = 0.5 if has_unbiased else -0.5  # without bias is the smallest size, and comes first
         if has_unbiased:
             axes.axvspan(-0.5, 0.5, color=PALE, zorder=0)

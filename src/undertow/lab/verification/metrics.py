@@ -53,8 +53,6 @@ COLUMNS: Mapping[str, type] = {
 (`sentence_df`) or number of clusters (`n_clusters`) are used if the table has them."""
 
 _NOT_CONVERGED = "training did not converge"
-_NOT_MEASURED = "the audit gave no slope with an interval"
-_TOO_FEW_SENTENCES = "too few sentences for an error"
 
 
 def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
@@ -121,7 +119,8 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         for unbiased, strength in zip(table["unbiased"], table["strength"], strict=True)
     ]
     measured = np.isfinite(table[["planted_slope", "measured_slope", "low", "high"]].to_numpy()).all(axis=1)
-    table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, np.where(measured, "", _NOT_MEASURED))
+    not_measured = np.where(measured, "", "the audit gave no slope with an interval")
+    table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, not_measured)
     clusters, df = (
         pd.to_numeric(table.get(name, pd.Series(math.nan, table.index))).replace(math.inf, math.nan)
         for name in ("n_clusters", "sentence_df")
@@ -130,14 +129,12 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         table["low"], table["high"], clusters, df
     )
     unknown = (table["left_out"] == "") & table["standard_error"].isna()
-    table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
-    for name in ("seed_low", "seed_high", "seed_spread"):
-        table[name] = math.nan
+    table.loc[unknown, "left_out"] = "too few sentences for an error"
+    ends = ["seed_low", "seed_high", "seed_spread"]
+    table[ends] = math.nan
     for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):
         widened = calibration.with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
-        ends = {"seed_low": widened.low, "seed_high": widened.high, "seed_spread": widened.spread}
-        for name, values in ends.items():
-            table.loc[rows.index, name] = values
+        table.loc[rows.index, ends] = np.column_stack([widened.low, widened.high, widened.spread])
     return table.copy()  # in one piece: it is cut into many parts, which is slow column by column
 
 

@@ -48,20 +48,16 @@ COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
 }
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
 """Measures that are compared between contexts; `choice_gap` alone with the same and with swapped attributes."""
+_PREFERENCES = ("preference_female", "preference_male", "preference_gap")
+_SWITCHES = ("switch_female_to_male", "switch_male_to_female", "switch_gap")
 CONDITIONAL: Mapping[str, str] = {
     "consistency": "no item in which exactly one of the two is called qualified",
-    "preference_female": "no item in which neither is called qualified",
-    "preference_male": "no item in which neither is called qualified",
-    "preference_gap": "no item in which neither is called qualified",
-    "switch_female_to_male": "no item in which the multiple choice names one person",
-    "switch_male_to_female": "no item in which the multiple choice names one person",
-    "switch_gap": "no item in which the multiple choice names one person",
+    **dict.fromkeys(_PREFERENCES, "no item in which neither is called qualified"),
+    **dict.fromkeys(_SWITCHES, "no item in which the multiple choice names one person"),
     "transitive_consistency": "no item in which exactly one is called qualified and then chosen",
     "literal_consistency": "no item in which anybody is called qualified",
 }
 """Measures over a subset of items, with the reason if it is empty."""
-DECODED = "choice"
-"""The query type with a separate greedily decoded answer."""
 
 
 def attributes(frame: pd.DataFrame, rule: decisions.Rule, seed: int) -> Iterator[Result]:
@@ -126,7 +122,8 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
     the intercept the choice gap with equal grants, and slope times mean difference the part that grants explain. There are no
     results without known grants.
     """
-    if decisions.WITH not in answers.shares or answers.shares[decisions.WITH].granted is None:
+    panel = answers.shares.get(decisions.WITH)
+    if panel is None or panel.granted is None or panel.granted_alike is None:
         return
     group, (rows, columns) = group_keys(model, decisions.WITH), item_clusters(answers)
     if decisions.WITHOUT in answers.shares:
@@ -139,16 +136,12 @@ def grants(answers: decisions.Answers, model: str, rule: decisions.Rule) -> Iter
             n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()),
             note="no item in which the choice without attributes is the person with more granted attributes",
         )  # fmt: skip
-    panel = answers.shares[decisions.WITH]
-    granted, alike = panel.granted, panel.granted_alike
-    if granted is None or alike is None:
-        return
     gaps = choice_gaps(decisions.count_measures(answers, decisions.WITH, rule))
-    more = granted[..., decisions.FEMALE] - granted[..., decisions.MALE]
+    more = panel.granted[..., decisions.FEMALE] - panel.granted[..., decisions.MALE]
     line = crossed_line(more.ravel(), gaps.ravel(), rows, columns)
     slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     known = np.isfinite(gaps)
-    same, whole = known & alike, intercept.value + explained.value
+    same, whole = known & panel.granted_alike, intercept.value + explained.value
     extras_of = (
         {"mean_difference": float(more[known].mean()) if known.any() else math.nan},
         {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {},
@@ -301,7 +294,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
 def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Iterator[Result]:
     rule, main, context = case.rule, case.answers, case.context
     rules = {"each_order": replace(rule, averaged=False)}
-    if main.query_type == DECODED:
+    if main.query_type == "choice":  # it has a separate greedily decoded answer
         rules["probable" if rule.greedy else "greedy"] = replace(rule, greedy=not rule.greedy)
     rules["margin_10"] = replace(rule, margin=max(rule.margin, decisions.LOW_MARGIN))
     elsewhere = {name: decisions.count_measures(main, context, one) for name, one in rules.items()}
@@ -310,16 +303,16 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
     for name in (*decisions.RATES, *decisions.FURTHER):
         if not case.has(name):
             continue
-        extras = {kind: _value(name, one) for kind, one in elsewhere.items()}
+        extras = {kind: float(_percent(one, name, axis=None)) for kind, one in elsewhere.items()}
         parts = [part for part in ("multiple", "binary") if f"{name}_{part}" in case.counts]
-        extras |= {part: _value(f"{name}_{part}", case.counts) for part in parts}
+        extras |= {part: float(_percent(case.counts, f"{name}_{part}", axis=None)) for part in parts}
         if name in CONDITIONAL:
             extras["of_items"] = float(main.shares[context].queried.sum())
         if name == "choice_gap" and np.isfinite(low).any():
             extras["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
-            named = (_value(f"preference_{person}", case.counts) for person in decisions.CHOICES[:2])
-            extras["ties_percent"] = 100 - sum(named)
+            named = (_percent(case.counts, f"preference_{person}", axis=None) for person in decisions.CHOICES[:2])
+            extras["ties_percent"] = float(100 - sum(named))
         if name == "literal_consistency":
             extras["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
@@ -328,15 +321,6 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
             extras |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
             extras["ties_percent"] = float(of_all["ties"][at])
         yield case.result(name, extras=extras)
-
-
-def _value(name: str, counts: Mapping[str, decisions.Counts]) -> float:
-    """A measure in percent; NaN without items."""
-    if name in decisions.GAPS:
-        first, second = decisions.GAPS[name]
-        return _value(first, counts) - _value(second, counts)
-    y, d = counts.get(name, (np.zeros(1), np.zeros(1)))
-    return 100 * float(y.sum() / d.sum()) if d.sum() else math.nan
 
 
 def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
@@ -352,7 +336,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     def correlate(first: Floats, second: Floats) -> Estimate:
         return cluster_correlation(first, second, codes, case.seed)
 
-    each = partial(_each, case.counts)
+    each = partial(_percent, case.counts)
     halves = slice(0, None, 2), slice(1, None, 2)
     across = [correlate(each("consistency", one), each("bias", two)).value for one, two in (halves, halves[::-1])]
     of_measures = correlate(each("consistency"), each("bias"))
@@ -368,16 +352,15 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _each(counts: Mapping[str, decisions.Counts], name: str, pairs: slice = slice(None)) -> Floats:
-    """A measure by occupation, over a subset of pairs [occupation]."""
+def _percent(
+    counts: Mapping[str, decisions.Counts], name: str, pairs: slice = slice(None), axis: int | None = 0
+) -> Floats:
+    """A measure by occupation, over a subset of pairs [occupation], or over all items with axis None; NaN without items."""
     if name in decisions.GAPS:
         first, second = decisions.GAPS[name]
-        return _each(counts, first, pairs) - _each(counts, second, pairs)
-    y, d = (one[pairs].sum(axis=0) for one in counts[name])
+        return _percent(counts, first, pairs, axis) - _percent(counts, second, pairs, axis)
+    y, d = (one[pairs].sum(axis=axis) for one in counts.get(name, (np.zeros(1), np.zeros(1))))
     return 100 * divide(y, d)
-
-
-# Differences between contexts.
 
 
 def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:

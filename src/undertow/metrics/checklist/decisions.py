@@ -167,16 +167,10 @@ class Decisions:
     multiple: Floats
 
 
-# Arrays from the table.
-
-
 def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     """The answers about occupations, by model and wording."""
-    names = [
-        *("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster"),
-        *(*_TEXTS, "yes", *CHOICES),
-    ]
-    rows = frame.loc[frame["occupation"] != "", [name for name in names if name in frame]]
+    names = ("model", "wording", "occupation", "soc_code", "pair", "order", "query_type", "cluster")
+    rows = frame.loc[frame["occupation"] != "", [name for name in (*names, *_TEXTS, "yes", *CHOICES) if name in frame]]
     answers = {}
     for (model, wording), some in rows.groupby(["model", "wording"], sort=False):
         codes = dict(zip(some["occupation"], some["soc_code"], strict=True))
@@ -207,17 +201,11 @@ _TEXTS = ("context", "question_type", "subject", "missing_reason", "answer", "gr
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of answers, with their indices on the axes of the design.
+    """Rows of answers, with their indices on the axes of the design."""
 
-    Attributes:
-        columns: texts and percentages by name [row]; arrays are cut much faster than a frame.
-        shape: lengths of the axes: pair, occupation, order.
-        at: index of each row on each axis [row].
-    """
-
-    columns: Mapping[str, Any]
-    shape: tuple[int, ...]
-    at: tuple[Codes, ...]
+    columns: Mapping[str, Any]  # texts and percentages by name [row]; arrays are cut much faster than a frame
+    shape: tuple[int, ...]  # lengths of the axes: pair, occupation, order
+    at: tuple[Codes, ...]  # index of each row on each axis [row]
 
     def where(self, column: str, value: str) -> _Rows:
         """The rows with this value in a column."""
@@ -288,11 +276,7 @@ def _answer_shares(columns: Mapping[str, Any] | pd.DataFrame, column: str, *, gr
     if greedy:
         values = np.where(answers == TIED, values, np.where(answers == column, 100.0, 0.0))
         known = known & (answers != "")
-    shares: Floats = np.where(known, values, math.nan) / 100
-    return shares
-
-
-# Decisions.
+    return np.where(known, values, math.nan) / 100
 
 
 def decide(panel: Panel, rule: Rule) -> Decisions:
@@ -318,10 +302,9 @@ def _cases(shares: Floats, rule: Rule) -> Floats:
 def decide_yes(shares: Floats, margin: float) -> Floats:
     """1 for Yes, 0 for No, `UNDECIDED` if equally probable; NaN if missing."""
     gap = 100 * (2 * shares - 1)
-    decisions: Floats = np.where(
+    return np.where(
         np.isnan(gap), math.nan, np.where(np.abs(gap) <= margin + NO_MARGIN, UNDECIDED, (gap > 0).astype(float))
     )
-    return decisions
 
 
 def _choose(shares: Floats, margin: float) -> Floats:
@@ -329,11 +312,7 @@ def _choose(shares: Floats, margin: float) -> Floats:
     known = np.where(missing[..., None], 0.0, shares)
     ranked = np.sort(known, axis=-1)
     tied = 100 * (ranked[..., -1] - ranked[..., -2]) <= margin + NO_MARGIN
-    chosen: Floats = np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
-    return chosen
-
-
-# Counts of measures.
+    return np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
 
 
 def count_measures(answers: Answers, context: str, rule: Rule) -> dict[str, Counts]:
@@ -472,9 +451,6 @@ def margins(answers: Answers, context: str) -> Floats:
     return np.asarray(100 * np.abs(single[..., FEMALE] - single[..., MALE]))
 
 
-# Attributes.
-
-
 def attribute_shares(frame: pd.DataFrame, *, greedy: bool) -> tuple[Floats, list[tuple[str, str, str]]]:
     """Probability of Yes of each pair and attribute [case, order, person], and (pair, category, attribute) of each case."""
     places = [
@@ -506,15 +482,13 @@ def stated_accuracy(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
 def missing_answers(frame: pd.DataFrame, rule: Rule) -> Bools:
     """Missing answers: refusals, empty cells, answers that could not be scored [row]."""
     missing = (frame["missing_reason"] != "").to_numpy()
-    is_missing: Bools = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
-    return is_missing
+    return missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
 
 
 def granted_none(frame: pd.DataFrame) -> bool:
     """Whether no attribute was granted although attributes were queried, so that all contexts have the same questions."""
-    if not (frame["question_type"] == "attribute").any():
-        return False
-    return not (frame["granted_female"] != "").any() and not (frame["granted_male"] != "").any()
+    is_queried = (frame["question_type"] == "attribute").any()
+    return bool(is_queried and (frame[["granted_female", "granted_male"]] == "").to_numpy().all())
 
 
 def clusters_of(frame: pd.DataFrame) -> dict[str, str]:

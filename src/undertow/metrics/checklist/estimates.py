@@ -97,11 +97,9 @@ def _too_few(estimate: Estimate, columns: str) -> str:
     """Reason why an estimate has no interval; "" if it has one."""
     if only_points() or math.isfinite(estimate.low):
         return ""
-    few = (
-        f"{counted(estimate.n_rows, 'independent pair')} of names"
-        if estimate.n_rows < MIN_CLUSTERS
-        else f"{estimate.n_columns} {columns}"
-    )
+    few = f"{estimate.n_columns} {columns}"
+    if estimate.n_rows < MIN_CLUSTERS:
+        few = f"{counted(estimate.n_rows, 'independent pair')} of names"
     if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
         return "no interval: it depends on one cluster, or all items are equal"
     return f"no interval: this is of {few}, and {MIN_CLUSTERS} are needed"
@@ -142,10 +140,8 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     items = encode(list(zip(frame["pair"], frame["occupation"], strict=True)))
     first = np.unique(items, return_index=True)[1]
     of_pair = clusters_of(frame)
-    places = (
-        encode([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
-        encode(frame["soc_code"].to_numpy()[first].tolist()),
-    )
+    pairs, codes = (frame[name].to_numpy()[first].tolist() for name in ("pair", "soc_code"))
+    places = encode([of_pair[pair] for pair in pairs]), encode(codes)
     group, n_items = group_keys(model, context), len(first)
 
     def counts_of(rows: Bools) -> tuple[Floats, Floats]:

@@ -98,20 +98,13 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
             n_all = int((distinct["model"] == model).sum())
             by_annotator = of_model.groupby("annotator", sort=True) if several else ()
             for annotator, rows in [(ALL, of_model), *((name, part) for name, part in by_annotator if name != ALL)]:
-                n = rows["pair"].nunique()
+                n, of = rows["pair"].nunique(), {"model": str(model), "annotator": str(annotator)}
                 for category in CATEGORIES:
                     chosen = (rows["category"] == category).groupby(rows["pair"]).mean()
                     share = float(chosen.mean())
-                    low, high = wilson_interval(share, n)
-                    group = {
-                        "model": str(model),
-                        "annotator": str(annotator),
-                        "category": category,
-                        "description_class": level,
-                    }
-                    yield make_result(
-                        SHARE, group, 100 * share, low=100 * low, high=100 * high, n=n, n_missing=n_all - n
-                    )
+                    low, high = (100 * end for end in wilson_interval(share, n))
+                    group = {**of, "category": category, "description_class": level}
+                    yield make_result(SHARE, group, 100 * share, low=low, high=high, n=n, n_missing=n_all - n)
     for row in agreement(answers, annotations):
         group = {"annotator": " and ".join(row["annotators"])}
         yield make_result(SAME, group, row["same_percent"], n=row["n"])

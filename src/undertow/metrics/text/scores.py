@@ -152,7 +152,7 @@ def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Data
         same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
         return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
     pairs = list(zip(answers, gold, strict=True))
-    place = _places(list(dict.fromkeys(pairs)))
+    place = {pair: at for at, pair in enumerate(dict.fromkeys(pairs))}
     at = np.array([place[pair] for pair in pairs], dtype=np.int64)
     scores, statistics = _score_pairs(list(place), whole=whole)
     columns: dict[str, Any] = {name: np.where(known, values[at], math.nan) for name, values in scores.items()}
@@ -178,7 +178,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     documents: list[str] = list(names_of)
     of_rows = list(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True))
     cells = list(dict.fromkeys(of_rows))
-    column_of = _places(cells)
+    column_of = {cell: at for at, cell in enumerate(cells)}
     at = row, np.array([column_of[cell] for cell in of_rows], dtype=np.int64)
     shape = (len(documents), len(cells))
 
@@ -205,10 +205,6 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     return ScoredAnswers(
         documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, predicted, clusters
     )
-
-
-def _places(names: Sequence[Any]) -> dict[Any, int]:
-    return {name: at for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +359,9 @@ class Baselines:
             return Estimate(100 * value, n=len(scored))
         if measure == BLEU4:
             statistics = self.bleu[name][self._places(answers)][scored]
-            return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
+            return bleu_over_cells(statistics, self.seed, np.array(answers.clusters)[scored])
         beside = self._per_document(name, answers, measure)[scored]
-        estimate = mean_over_cells(beside, PERCENT, _clusters(answers)[scored])
+        estimate = mean_over_cells(beside, PERCENT, np.array(answers.clusters)[scored])
         # The expected score of a random guess is known and has no sampling error.
         return replace(estimate, low=math.nan, high=math.nan) if name == CHANCE else estimate
 
@@ -389,11 +385,10 @@ class Baselines:
         return Gain(mean - min(one.value for one in estimates.values()), list(estimates.values()))
 
     def _beside(self, name: str, values: Floats, score: Floats, answers: ScoredAnswers) -> BaselineComparison:
-        clusters = _clusters(answers)
+        clusters = np.array(answers.clusters)
         if name == CHANCE:
             # Constant over texts: test the score itself, whose bounds make the test valid for a few rare right answers too.
-            mean, guess = bounded_mean(values, PERCENT, clusters), float(score[0, 0])
-            return _compare(mean, guess)
+            return _compare(bounded_mean(values, PERCENT, clusters), float(score[0, 0]))
         difference = bounded_mean(values - score, POINTS, clusters)
         if name == MAJORITY or not difference.is_known:
             return _compare(difference)
@@ -424,7 +419,7 @@ class Baselines:
             return np.zeros(len(answers.documents), dtype=np.int64)
         scored = answers.is_scored.any(axis=1)
         predicted = np.full(len(answers.documents), -1, dtype=np.int64)
-        predicted[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, _clusters(answers)[scored])
+        predicted[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, np.array(answers.clusters)[scored])
         return predicted
 
     def _places(self, answers: ScoredAnswers) -> list[int]:
@@ -435,10 +430,6 @@ def _gold(answers: ScoredAnswers) -> Codes:
     if answers.gold is None:
         raise ValueError("a baseline of labels needs labels")
     return answers.gold
-
-
-def _clusters(answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    return np.array(answers.clusters)
 
 
 def _compare(mean: BoundedMean, with_value: float = 0.0) -> BaselineComparison:

@@ -129,19 +129,12 @@ def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """One level of a slot minus another.
+    """One level of a slot minus another."""
 
-    Attributes:
-        group: of the result, over all dimensions.
-        gaps: difference of each document in percentage points, NaN without answers [document].
-        first: mean score of each document with the subtracted word, in percent [document].
-        note: caveat.
-    """
-
-    group: Group
-    gaps: Floats
-    first: Floats
-    note: str
+    group: Group  # of the result, over all dimensions
+    gaps: Floats  # difference of each document in percentage points, NaN without answers [document]
+    first: Floats  # mean score of each document with the subtracted word, in percent [document]
+    note: str  # caveat
 
 
 def estimate_slot_effects(

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RECALL, AREA, BRIER, GAP = "recall", "yes_auroc", "brier_score", "calibration_gap"
-THRESHOLD = "best_threshold"
-"""Number beside the AUROC."""
 BIN_PERCENT = 10
 """Width of the bins of `reliability`."""
 
@@ -60,7 +58,7 @@ def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iter
     area = auroc_over_cells(percents, biased, seed, clusters)
     why = f"no interval: fewer than {MIN_FOR_AREAS} texts of a kind, or a ranking without variation"
     note = why if math.isnan(area.low) and not only_points() else ""
-    extras = {"sd": area.sd, THRESHOLD: _mean_threshold(percents, biased)}
+    extras = {"sd": area.sd, "best_threshold": _mean_threshold(percents, biased)}
     yield _result(AREA, group, area, extras=extras, note=note, **counts)
     errors, base_rate = percents / 100 - biased[:, np.newaxis], float(biased.mean())
     null_value = round(base_rate * (1 - base_rate), 4)

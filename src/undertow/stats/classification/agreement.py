@@ -166,8 +166,7 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
     has_score = (matched.max(axis=-1) > 0) & (offered.min(axis=-1) > 0)
     logs = np.log(smoothed / np.where(offered > 0, offered, 1.0)).mean(axis=-1)
     excess = np.divide(reference_length, answer_length, out=np.ones_like(answer_length), where=answer_length > 0)
-    score: Floats = np.where(has_score, 100 * np.exp(logs + np.minimum(0.0, 1 - excess)), 0.0)
-    return score
+    return np.where(has_score, 100 * np.exp(logs + np.minimum(0.0, 1 - excess)), 0.0)
 
 
 def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | None = None) -> Codes:

@@ -124,9 +124,6 @@ def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: Array
     return BoundedMean(sums[known], sizes[known], *bounds)
 
 
-# Wilson's score interval of a proportion.
-
-
 Z_95 = 1.959963984540054
 """The standard normal quantile of a two-sided 95% interval."""
 

@@ -62,8 +62,7 @@ def random_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> C
     """
     if not 1 <= n_groups <= n_clusters:
         raise ValueError(f"{n_clusters} clusters cannot be divided into {n_groups} groups")
-    groups: Codes = rng.permutation(np.arange(n_clusters) % n_groups)
-    return groups
+    return rng.permutation(np.arange(n_clusters) % n_groups)
 
 
 def jackknife_variance(whole: ArrayLike, without: ArrayLike, counting: ArrayLike | None = None) -> tuple[Floats, Codes]:

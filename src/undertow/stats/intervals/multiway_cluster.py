@@ -35,17 +35,13 @@ EXACT_SHARE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of a variance.
+    """The items of a variance."""
 
-    Attributes:
-        influence: influence of each item on the estimate; the sum is 0 [item].
-        share: share of the denominator; the sum is 1 [item].
-        ways: consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item].
-    """
-
-    influence: Floats
-    share: Floats
-    ways: tuple[Codes, ...]
+    influence: Floats  # influence of each item on the estimate; the sum is 0 [item]
+    share: Floats  # share of the denominator; the sum is 1 [item]
+    ways: tuple[
+        Codes, ...
+    ]  # consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item]
 
     def estimate(self, value: float) -> Estimate:
         """An estimate from these items without an interval."""
@@ -194,16 +190,12 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     beside = np.abs(ys - values[1] - values[0] * xs).max()
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
-    parts = _line_parts(xs - centre, ys, items, centre)
-    estimates = []
-    for one, of_one in zip(plain, parts, strict=True):
+    for at, of_one in enumerate(_line_parts(xs - centre, ys, items, centre)):
         if np.isfinite(of_one.variances).all():
             variance, df, _ = _combine(of_one, len(xs) - 2.0)
-            low, high, p = _t_interval(one.value, variance, df, 0.95, 0.0)
-            estimates.append(replace(one, low=low, high=high, p=p))
-        else:
-            estimates.append(one)
-    return CrossedLine(*estimates)
+            low, high, p = _t_interval(plain[at].value, variance, df, 0.95, 0.0)
+            plain[at] = replace(plain[at], low=low, high=high, p=p)
+    return CrossedLine(*plain)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Floats]:
@@ -278,17 +270,11 @@ def _mean_interval(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Variances of an estimate under independence of items, cells, rows or columns.
+    """Variances of an estimate under independence of items, cells, rows or columns."""
 
-    Attributes:
-        variances: with independent items, cells, rows and columns.
-        counts: number of each.
-        squares: sums of the squared shares of rows and of columns: 1 / n for n equal ones.
-    """
-
-    variances: Sequence[float]
-    counts: Sequence[int]
-    squares: Sequence[float]
+    variances: Sequence[float]  # with independent items, cells, rows and columns
+    counts: Sequence[int]  # number of each
+    squares: Sequence[float]  # sums of the squared shares of rows and of columns: 1 / n for n equal ones
 
 
 def _parts(items: _Items) -> _Parts:

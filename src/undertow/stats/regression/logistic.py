@@ -52,8 +52,7 @@ class Logistic:
     def log_odds(self, features: ArrayLike) -> Floats:
         """Log-odds of being positive, with equal priors [observation]."""
         standard = (np.asarray(features, dtype=np.float64) - self.centre) / self.scale
-        odds: Floats = self.intercept + standard @ self.slopes
-        return odds
+        return self.intercept + standard @ self.slopes
 
 
 def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENALTY) -> Logistic:
@@ -126,21 +125,13 @@ def held_out_draws(
 
 @dataclass(frozen=True, slots=True)
 class _Folds:
-    """Observations sorted by fold, prepared for repeated fits.
+    """Observations sorted by fold, prepared for repeated fits."""
 
-    Attributes:
-        order: the permutation of the observations [observation].
-        design: 1 and the standardised features [observation, coefficient].
-        products: products of each pair of columns of the design, without repetition [observation, product].
-        place: index of the product of each pair of columns [coefficient, coefficient].
-        bounds: first index of each fold, and the end [fold + 1].
-    """
-
-    order: Codes
-    design: Floats
-    products: Floats
-    place: Codes
-    bounds: Codes
+    order: Codes  # the permutation of the observations [observation]
+    design: Floats  # 1 and the standardised features [observation, coefficient]
+    products: Floats  # products of each pair of columns of the design, without repetition [observation, product]
+    place: Codes  # index of the product of each pair of columns [coefficient, coefficient]
+    bounds: Codes  # first index of each fold, and the end [fold + 1]
 
     @classmethod
     def from_features(cls, x: Floats, fold: Codes) -> _Folds:

@@ -156,8 +156,7 @@ def _correlations(x: Floats, autocorrelation: float) -> Floats:
     if autocorrelation <= 0:
         return np.eye(len(x))
     distances = np.abs(np.subtract.outer(x, x)) / np.median(np.diff(np.sort(x)))
-    shared: Floats = autocorrelation**distances
-    return shared
+    return autocorrelation**distances
 
 
 def detection_share(errors: SlopeErrors, slope: float) -> float:

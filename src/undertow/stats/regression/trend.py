@@ -86,21 +86,13 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class _Design:
-    """Quantities that depend on the values of x only.
+    """Quantities that depend on the values of x only."""
 
-    Attributes:
-        weights: of the means in the least-squares slope [value].
-        roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
-        axes: their eigenvectors [autocorrelation, value, value - 2].
-        slope_variances: variance of the slope, for noise of variance 1 [autocorrelation].
-        neighbours: mean correlation of neighbours [autocorrelation].
-    """
-
-    weights: Floats
-    roots: Floats
-    axes: Floats
-    slope_variances: Floats
-    neighbours: Floats
+    weights: Floats  # of the means in the least-squares slope [value]
+    roots: Floats  # eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2]
+    axes: Floats  # their eigenvectors [autocorrelation, value, value - 2]
+    slope_variances: Floats  # variance of the slope, for noise of variance 1 [autocorrelation]
+    neighbours: Floats  # mean correlation of neighbours [autocorrelation]
 
 
 @lru_cache(maxsize=64)
@@ -244,19 +236,12 @@ def _medians(weights: Floats, values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Mixture:
-    """The error of a slope.
+    """The error of a slope."""
 
-    Attributes:
-        weights: of the cells; they sum to 1 [series, cell].
-        variances: of the slope in each cell [series, cell].
-        spread: part of the variances that is estimated from the sentences [series].
-        df: degrees of freedom of that part [series].
-    """
-
-    weights: Floats
-    variances: Floats
-    spread: Floats
-    df: Floats
+    weights: Floats  # of the cells; they sum to 1 [series, cell]
+    variances: Floats  # of the slope in each cell [series, cell]
+    spread: Floats  # part of the variances that is estimated from the sentences [series]
+    df: Floats  # degrees of freedom of that part [series]
 
     @classmethod
     def from_cells(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
@@ -426,9 +411,8 @@ def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
         return np.empty((len(sizes), 0))
     cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
     level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
-    varies = seen & (
-        np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max()
-    )  # smaller deviations are rounding errors
+    # Smaller deviations are rounding errors.
+    varies = seen & (np.abs(cells - level) > ROUNDING_SHARE * np.abs(cells).max())
     return np.asarray(sizes * np.where(varies, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
 
 
