@@ -23,14 +23,11 @@ except ImportError:  # Windows has no folder locks: drafts are removed by age
 LOCK_TIMEOUT_S, WAIT_NOTICE_S = 120.0, 4.0
 """Seconds to wait for a lock before giving up, and before a message to the user."""
 
-
 DRAFT_PREFIX = ".undertow-draft-"
 """Prefix of drafts beside a folder that a user named; the next writer there removes those of killed processes."""
 
-
 LOCKED_SUFFIX = ".locked"
 """Suffix of a draft folder whose process holds a lock on it."""
-
 
 STALE_AFTER_S = 24 * 3600.0
 """Age in seconds from which a draft without a lock counts as abandoned."""

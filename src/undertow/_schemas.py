@@ -50,8 +50,7 @@ def _not_blank(text: str) -> str:
 
 
 def _distinct(values: list[str]) -> list[str]:
-    twice = next((value for value, n in Counter(values).items() if n > 1), None)
-    if twice is not None:
+    if (twice := next((value for value, n in Counter(values).items() if n > 1), None)) is not None:
         raise ValueError(f"{twice!r} is listed more than once; write it once")
     return values
 

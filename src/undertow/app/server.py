@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, redirect_stderr, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,10 +171,3 @@ class PlainText(io.TextIOBase):
 
     def write(self, text: str) -> int:  # noqa: D102
         return self._terminal.write(text.translate(self._CONTROLS))
-
-
-def default_models() -> Sequence[str]:
-    """The named models that are on this machine, and the toy."""
-    from undertow.models.loading.download import PACKAGES, location
-
-    return [*(name for name in PACKAGES if location(name).is_file()), "toy"]

@@ -51,15 +51,16 @@ def app(  # noqa: PLR0913 - an option each
     from undertow.app.forms import AllowedModels
     from undertow.models import refuse_unused, resolve
     from undertow.models.base import ModelRequest
+    from undertow.models.loading.download import PACKAGES, location
     from undertow.runs.pipeline import RUNS
 
     served.check_gradio()
     request = ModelRequest("", revision, dtype, device, settings)
     # Report a missing model now instead of to each visitor.
-    refuse_unused(settings, [resolve(replace(request, name=name)) for name in _names(models)])
-    allowed_models = AllowedModels.from_names(
-        _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
-    )
+    names = _names(models)
+    refuse_unused(settings, [resolve(replace(request, name=name)) for name in names])
+    names = names or [*(name for name in PACKAGES if location(name).is_file()), "toy"]
+    allowed_models = AllowedModels.from_names(names, any_model=allow_any_model, request=request)
     if runs is not None and not (runs.is_dir() or runs.absolute().parent.is_dir()):
         raise UndertowError(f"{runs}: there is no such folder; name the folder of runs with --runs")
     if host not in served.LOOPBACK:

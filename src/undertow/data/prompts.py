@@ -112,8 +112,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
-    twice = first_repeat(prompt.name for prompt in chosen)
-    if twice is not None:
+    if (twice := first_repeat(prompt.name for prompt in chosen)) is not None:
         raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, with its own name")
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 

@@ -129,8 +129,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         raise UndertowError(f"{job.audit} asks {KIND_WORDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
-    strange = [kind for kind in kinds if kind not in chosen.HOLDS]
-    if strange:
+    if strange := [kind for kind in kinds if kind not in chosen.HOLDS]:
         raise UndertowError(f"{job.audit} asks {KIND_WORDS[strange[0]]} here, and {chosen.REFUSAL}")
     design = {**audit.design(settings), "protocol": protocol}
     if audit.adaptive:

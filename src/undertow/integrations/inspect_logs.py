@@ -202,9 +202,6 @@ def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# The files.
-
-
 def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]]]:
     """The header of a log, and its samples with their names."""
     if file.suffix != ".eval":

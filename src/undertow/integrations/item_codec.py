@@ -62,14 +62,7 @@ def carried_texts(request: ExportRequest) -> list[str]:
     for place, item in enumerate(request.items):
         if not isinstance(item.query, ClozeQuery | GenerateQuery):
             raise TypeError(f"{type(item.query).__name__} has no options to carry")
-        fields_of_item = {
-            "id": item.id,
-            "query": asdict(item.query),
-            "factors": dict(item.factors),
-            "cluster": item.cluster,
-            "gold": item.gold,
-        }
-        texts.append(as_json({**origin, "place": place, "item": fields_of_item}))
+        texts.append(as_json({**origin, "place": place, "item": asdict(item)}))
     return texts
 
 

@@ -220,8 +220,7 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
 
     # If all are right, the exact 95% interval lies above chance.
     notes, least = [], next(n for n in range(1, 100) if share([True] * n).low > 1 / len(groups))
-    without = [group for group in groups if group not in golds]
-    if without:
+    if without := [group for group in groups if group not in golds]:
         notes.append(
             f"No control sentence determines {', '.join(without)}: a model that always prefers one group could get all right."
         )

@@ -72,7 +72,11 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     Raises:
         UndertowError: there is only one group, a group without words or with other content, or a word in two groups.
     """
-    listed = {group: _list_words(words) for group, words in table.items()}
+    # Words of other types may be unordered or infinite.
+    listed = {
+        group: list(words) if isinstance(words, (list, tuple)) or getattr(words, "ndim", 0) == 1 else None
+        for group, words in table.items()
+    }
     text = "; ".join(
         f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
     )
@@ -90,13 +94,6 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     if len({group for group, _ in pairs}) < 2:
         raise UndertowError(f"options {text!r}: needs two groups or more, as in 'yes: is; no: is not'")
     return list(dict.fromkeys(pairs))
-
-
-def _list_words(words: object) -> list[object] | None:
-    """The elements of a list, an array or a column of a table; None for other types, which may be unordered or infinite."""
-    if isinstance(words, (list, tuple)):
-        return list(words)
-    return list(words) if isinstance(words, Iterable) and getattr(words, "ndim", 0) == 1 else None
 
 
 def mark_blank(text: str) -> str:

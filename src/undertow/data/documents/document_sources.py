@@ -25,7 +25,6 @@ NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.lo
 Key = tuple[str, str]
 """A span with normalised white space, and its dimension; "" for any."""
 
-
 DOCUMENT_SUMMARIES: Mapping[str, str] = {
     OWN: "mild statements, biased on eleven dimensions or not, with spans and rephrasings",
     cad.NAME: "Contextual Abuse Dataset: abusive texts, fetched on first use",
