@@ -60,11 +60,7 @@ Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
 
 
 def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
-    """Validate a value.
-
-    Raises:
-        UndertowError: a key is missing, unknown, or has an invalid value; `where` names the file.
-    """
+    """Validate a value; raises `UndertowError` for a missing or unknown key or an invalid value; `where` names the file."""
     adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
     try:
         return adapter.validate_python(value)

@@ -41,7 +41,6 @@ EXACT, PAPER, TEXT = "exact", "paper", "text"
 NOT_SEEN = "not scored, because the tokenizer does not know them"
 STORED_EARLIER = "were stored by earlier runs"
 """In notes that the terminal prints."""
-"""Beginning of the note that lists such words."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (units of work done, units in all)."""

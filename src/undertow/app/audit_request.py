@@ -147,8 +147,7 @@ def read_challenge(text: str) -> dict[str, Any]:
 
 def of_documents(task: object, n_documents: object, models: Mapping[str, str]) -> AuditRequest:
     """A small audit of bias in text."""
-    name = TASKS.get(str(task))
-    if name is None:
+    if (name := TASKS.get(str(task))) is None:
         raise UndertowError("Choose one of the tasks.")
     return AuditRequest(name, models, {"n_documents": _count(n_documents, MAX_TASK_DOCUMENTS, "texts"), "wordings": 1})
 

@@ -186,8 +186,7 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
 def _case_of(mark: re.Match[str], sentence: str) -> str:
     """The case of a pronoun, by its form, by alternative forms, or by the next word."""
     first, *others = mark.group().lower().split("/")
-    cases = [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]
-    if not cases:
+    if not (cases := [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]):
         raise UndertowError(f"{mark.group()!r} are forms of different cases; write for example her/him or her/his.")
     follows = re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
     owns = follows is not None and follows[1].lower() not in _NO_NOUNS

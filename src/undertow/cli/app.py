@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import echo, one_line, print_json, print_rows, warn
+from undertow.cli.console import echo, one_line, print_json, print_table, warn
 from undertow.cli.options import Device, Dtype, Json, Revision, on_model
 from undertow.errors import UndertowError, counted
 
@@ -110,9 +110,7 @@ def annotate(
             return
         if not rows:
             echo(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
-        print_rows(
-            [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows], as_json=False
-        )
+        print_table([row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows])
         for pair in pairs:
             kappa = "undefined, because both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
             echo(
@@ -146,8 +144,7 @@ def rephrase(
     try:
         store = RephrasingStore(load_documents(challenge), out, annotator or _account())
         if not summary:
-            page = server.rephrasing_server(store, port)
-            page.run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
+            server.rephrasing_server(store, port).run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
         counts, n = store.next_item()["counts"], store.write_table()
     except OSError as error:
         raise UndertowError(f"{out}: cannot be used ({error.strerror}); name another folder with --out") from error

@@ -48,8 +48,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         compared = named.compare(options, progress)
         page = compared.write(folder)
     if as_json:
-        answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
-        print_json(answer)
+        print_json({"folder": str(folder), "report": str(page), **comparing.plain_of(compared)})
         return
     differ = [one for one in compared.comparisons if not one.identical]
     of_whom = f" of {differ[0].candidate} and {differ[0].baseline}" if differ and len(compared.comparisons) == 1 else ""

@@ -151,8 +151,8 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
         "model_info": common.model_info or "",
         "system": common.system or "",
         "preset": common.preset,
+        **options,
     }
-    request |= options
     if common.dry_run:
         estimate = pipeline.dry_run(audit, common.model, **request)
         if common.as_json:

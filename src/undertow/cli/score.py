@@ -91,7 +91,7 @@ def table(
         raise UndertowError(f"--format {format!r} is unknown; use text, {', '.join(FORMATS)}")
     tables = load_run(run).paper_tables
     if names:
-        console.print_rows([{"table": name, "title": one.text.title} for name, one in tables.items()], as_json=False)
+        console.print_table([{"table": name, "title": one.text.title} for name, one in tables.items()])
         return
     chosen = choose(tables, table)
     if format == CSV:

@@ -28,7 +28,6 @@ class Table(Protocol):
 
     def convert_dtypes(self) -> Any:
         """The table with the narrowest types."""
-        ...
 
 
 def save_challenge(given: Mapping[str, Any] | Table) -> Path:

@@ -58,11 +58,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def add_group(groups: dict[str, list[str]], typed: str) -> str:
-    """Parse a word group `name: word, word`, add it to `groups`, and return its name.
-
-    Raises:
-        UndertowError: it has no name or no words, or there is a group of this name.
-    """
+    """Parse a word group `name: word, word`, add it to `groups`, which has none of this name yet, and return its name."""
     name, _, listed = typed.partition(":")
     name, words = name.strip(), [word.strip() for word in listed.split(",") if word.strip()]
     if not name or not words:

@@ -41,11 +41,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Format:
-    """A format by name.
-
-    Raises:
-        UndertowError: there is no such format.
-    """
+    """A format by name; raises `UndertowError` if there is no such format."""
     if name not in names():
         raise UndertowError(
             f"there is no export format called {name!r}; there is {', '.join(names())}{closest(name, names())}"

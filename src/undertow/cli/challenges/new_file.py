@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from undertow.data.challenges.challenge_draft import ChallengeDraft
 
 Answer = TypeVar("Answer")
-NEW_FILE = Path("challenge.toml")
 NOTHING_WRITTEN = "nothing was written"
 
 
@@ -69,7 +68,7 @@ def init(  # noqa: PLR0913 - an option each
     from undertow.audits.spurious_correlation.power_plan import plan_power
     from undertow.models.loading.download import PACKAGES, location
 
-    path = file or (Path(f"{pack}.toml") if pack else NEW_FILE)
+    path = file or Path(f"{pack or 'challenge'}.toml")
     given = [title, *(group or ()), *(sentence or ()), w, order, *(control or ())]
     if pack and (any(given) or no_controls):
         raise UndertowError(

@@ -66,8 +66,7 @@ class ChallengeSet:
     def listed_words(self) -> dict[str, list[str]]:
         """The words of each group; those of several blanks are one entry, with commas if no sentence has two of them."""
         blanks = set(self.words.blanks)
-        together = any(len(blanks & set(template.holes())) > 1 for template in self.templates)
-        between = " " if together else ", "
+        between = " " if any(len(blanks & set(template.holes())) > 1 for template in self.templates) else ", "
         return {
             group: [between.join(form) for owner, form in self.words.forms if owner == group]
             for group in self.words.groups

@@ -276,8 +276,7 @@ def _bare(cell: str) -> str:
 
 
 def _primary_of(cell: str, where: str) -> str:
-    known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
-    if known is None:
+    if (known := _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))) is None:
         raise UndertowError(
             f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)}; use {', '.join(PRIMARY)}"
         )

@@ -37,9 +37,6 @@ DIMENSION_HOLE = "{dimension}"
 MAX_VARIANTS = 1000
 """Maximum number of variants of one class; the paper's largest class has 108."""
 
-Levels = Mapping[str, str]
-"""The words of a slot, by the names of its levels."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wording:
@@ -167,11 +164,12 @@ def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wordin
     return _cross(task, kind, [entry["text"]], _slots(entry))
 
 
-def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
+def _slots(entry: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    """The words of each slot, by the names of its levels."""
     return {name: _levels_by_name(words) for name, words in entry.get("slots", {}).items()}
 
 
-def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Levels]) -> list[Wording]:
+def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Mapping[str, str]]) -> list[Wording]:
     """Every combination, the last slot of the text changing fastest; several texts are numbered by the slot `text`."""
     variants = []
     for number, text in enumerate(texts, 1):

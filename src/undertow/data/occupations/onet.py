@@ -127,8 +127,7 @@ def _read_category(folder: Path, category: str) -> pd.DataFrame:
     import pandas as pd
 
     sets = [[folder / one for one in names] for names in FILES[category]]
-    paths = next((some for some in sets if all(map(Path.is_file, some))), [])
-    if not paths:
+    if not (paths := next((some for some in sets if all(map(Path.is_file, some))), [])):
         wanted = ", or ".join(map(" and ".join, FILES[category]))
         raise UndertowError(f"{folder}: has no {wanted}; name the folder with the text release of the O*NET database")
     values: dict[tuple[str, str], dict[str, Any]] = {}

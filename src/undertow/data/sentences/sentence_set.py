@@ -103,8 +103,7 @@ class SentenceSet:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
                 raise UndertowError(f"{self.name}: word group {name!r} has the name of a column; rename it")
-        decided = {"well_specified" in sentence.factors for sentence in self.sentences}
-        if len(decided) > 1:
+        if len({"well_specified" in sentence.factors for sentence in self.sentences}) > 1:
             raise UndertowError(f"{self.name}: give well_specified for all sentences or for none")
         for sentence in self.sentences:
             factors, where = sentence.factors, f"{self.name}, {sentence.id}"
@@ -225,8 +224,7 @@ class Injection:
 def pronoun_blank(text: str, case: str) -> ClozeQuery:
     """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
 
-    Raises:
-        UndertowError: it has no blank, or an unknown placeholder.
+    Errors are those of `group_blank`.
     """
     forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
     return group_blank(text, forms, plural=NEUTRAL)
