@@ -44,35 +44,10 @@ _LAZY_IMPORTS = {
 }
 
 __all__ = [
-    "Answer",
-    "ClozeQuery",
-    "ComparedRuns",
-    "ContinuationQuery",
-    "Finding",
-    "GateReport",
-    "Guard",
-    "Item",
-    "ModelIdentity",
-    "Option",
-    "Result",
-    "Run",
-    "Scores",
-    "Suite",
-    "UndertowError",
-    "Verdict",
-    "__version__",
-    "audit",
-    "compare",
-    "data",
-    "gate",
-    "guard",
-    "load_run",
-    "pull",
-    "register",
-    "render_report",
-    "score",
-    "suite",
-]
+    "Answer", "ClozeQuery", "ComparedRuns", "ContinuationQuery", "Finding", "GateReport", "Guard", "Item", "ModelIdentity", "Option",
+    "Result", "Run", "Scores", "Suite", "UndertowError", "Verdict", "__version__", "audit", "compare", "data", "gate", "guard", "load_run",
+    "pull", "register", "render_report", "score", "suite",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 MAX_DEPTH = 100
 """Levels of nested tables and lists."""
 
-
 _CHUNK_BYTES = 2**20
 
 MAX_REASON_CHARS = 200
 """Length of a quoted library error."""
-
 
 MAX_KEY_PARTS = 64
 _LONG_KEY = re.compile(rf"(?<![^\s.=])(?:[^\s.=]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
@@ -243,7 +241,6 @@ FORMULA_SIGNS = (
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
 )
 """Signs that may begin a formula in a spreadsheet; the last four in East Asian versions."""
-
 
 _FORMULA = re.compile(rf"'*\s*[{re.escape(FORMULA_SIGNS)}]")
 

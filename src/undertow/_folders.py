@@ -23,14 +23,11 @@ except ImportError:  # Windows has no folder locks: drafts are removed by age
 LOCK_TIMEOUT_S, WAIT_NOTICE_S = 120.0, 4.0
 """Seconds to wait for a lock before giving up, and before a message to the user."""
 
-
 DRAFT_PREFIX = ".undertow-draft-"
 """Prefix of drafts beside a folder that a user named; the next writer there removes those of killed processes."""
 
-
 LOCKED_SUFFIX = ".locked"
 """Suffix of a draft folder whose process holds a lock on it."""
-
 
 STALE_AFTER_S = 24 * 3600.0
 """Age in seconds from which a draft without a lock counts as abandoned."""
@@ -44,10 +41,9 @@ def notify(sentence: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a folder; without effect where folders cannot be locked. Waits `LOCK_TIMEOUT_S` by default.
+    """Hold an exclusive lock on a folder; without effect where folders cannot be locked.
 
-    Raises:
-        TimeoutError: another process held the lock all the time.
+    Raises `TimeoutError` if another process holds the lock all the time, by default `LOCK_TIMEOUT_S`.
     """
     timeout_s = LOCK_TIMEOUT_S if timeout_s is None else timeout_s
     lock = _open_folder(folder)
@@ -101,8 +97,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 def remove_stale_drafts(parent: Path, prefix: str) -> None:
     """Remove the drafts of processes that have ended."""
-    drafts = list(parent.glob(f"{prefix}*")) if parent.is_dir() else []
-    if not drafts:
+    if not (drafts := list(parent.glob(f"{prefix}*")) if parent.is_dir() else []):
         return
     with lock_folder(parent):
         for draft in drafts:

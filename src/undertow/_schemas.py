@@ -50,8 +50,7 @@ def _not_blank(text: str) -> str:
 
 
 def _distinct(values: list[str]) -> list[str]:
-    twice = next((value for value, n in Counter(values).items() if n > 1), None)
-    if twice is not None:
+    if (twice := next((value for value, n in Counter(values).items() if n > 1), None)) is not None:
         raise ValueError(f"{twice!r} is listed more than once; write it once")
     return values
 
@@ -61,11 +60,7 @@ Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
 
 
 def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
-    """Validate a value.
-
-    Raises:
-        UndertowError: a key is missing, unknown, or has an invalid value; `where` names the file.
-    """
+    """Validate a value; raises `UndertowError` for a missing or unknown key or an invalid value; `where` names the file."""
     adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
     try:
         return adapter.validate_python(value)

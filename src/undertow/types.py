@@ -30,13 +30,11 @@ from undertow.errors import UndertowError, on_one_line
 SCORING_VERSION = 6
 """Increment when scoring changes, so that cached answers of older versions are ignored."""
 
-
 AS_SERVED = "as served"
 """Revision and precision of a model of a server, which names neither."""
 
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
-
 
 EXACT, PAPER, TEXT = "exact", "paper", "text"
 """Protocols: the whole distribution; the papers' five most probable tokens, with 0 for all others; or the text of a free reply."""
@@ -261,19 +259,15 @@ class SpanQuery:
 ScoredQuery: TypeAlias = ClozeQuery | ContinuationQuery
 """Queries that are scored token by token."""
 
-
 GeneratedQuery: TypeAlias = GenerateQuery | MultipleChoiceQuery | ConstrainedGenerateQuery
 """Queries that a model answers with generated text."""
 
-
 Query: TypeAlias = ScoredQuery | GeneratedQuery | SpanQuery
-
 
 BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION = (
     "blank", "continuations", "generation", "choice", "writing", "extraction"
 )  # fmt: skip
 """Kinds of query, as `ModelHandle.capabilities` names them."""
-
 
 _KINDS: Mapping[type, str] = {
     ClozeQuery: BLANK,
@@ -524,7 +518,6 @@ class Result:
 MAX_DECIMALS = 6
 """Maximum decimals of a number in a sentence."""
 
-
 MIN_WIDTH = 10.0**-MAX_DECIMALS
 """Unit of the last decimal of a number in a sentence."""
 
@@ -579,15 +572,8 @@ class Finding:
             | {"group": dict(one.group), "extras": dict(one.extras), "significant": one.q < ALPHA}
             for one in self.results
         ]
-        return {
-            "text": self.text,
-            "detail": self.detail,
-            "significant": self.significant,
-            "strength": self.strength,
-            "n_tests": self.n_tests,
-            "decision_rule": self.decision_rule,
-            "results": results,
-        }
+        names = ("text", "detail", "significant", "strength", "n_tests", "decision_rule")
+        return {name: getattr(self, name) for name in names} | {"results": results}
 
     def __post_init__(self) -> None:
         # Names of models, words and values may contain line breaks; a sentence must stay on one line.

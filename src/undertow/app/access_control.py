@@ -7,7 +7,6 @@ cookie), use a known path, be small, and hold only strings, numbers and booleans
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import secrets
@@ -16,6 +15,8 @@ from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from undertow._files import parse_json
 
 MAX_BODY_BYTES = 128 * 1024
 MAX_QUERY_BYTES = 2_048
@@ -146,8 +147,9 @@ class AccessControl:
                 f"A request must state its length, at most {MAX_BODY_BYTES:,} bytes.",
             )
         try:
-            content = json.loads(await request.body(), object_pairs_hook=_once)
-        except (ValueError, RecursionError):
+            # Repeated names, which a later parser could resolve differently, are refused.
+            content = parse_json(await request.body())
+        except ValueError:
             return HTTPStatus.BAD_REQUEST, "A request must be JSON."
         fields = content.pop("data", []) if isinstance(content, dict) else None
         # Gradio would copy any file named by an object that claims to be a file.
@@ -158,14 +160,6 @@ class AccessControl:
         if of_function and not (isinstance(function, int) and function in range(self.n_functions)):
             return HTTPStatus.BAD_REQUEST, "This page has no such function."
         return None
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse duplicate keys, which a later parser could resolve differently."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError
-    return fields
 
 
 def _is_plain(value: object) -> bool:

@@ -6,7 +6,6 @@ words and controls, and the items of the audit are limited before the model is q
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,14 +94,7 @@ def of_challenge(challenge: Mapping[str, Any], models: Mapping[str, str], limit:
                     entry["text"] = INJECTION + entry["text"]
             path = save_challenge({"w": "date", **challenge, "templates": entries})
             chosen = data.load(str(path))
-        n_items = sum(
-            len(covariate.values)
-            * math.prod(len(levels) for slot, levels in chosen.slots.items() if slot in template.holes())
-            for covariate in chosen.covariates
-            for template in chosen.templates
-            if template.serves(covariate.name)
-        )
-        _check_size(n_items, MAX_ITEMS, "texts")
+        _check_size(chosen.n_items(chosen.covariates), MAX_ITEMS, "texts")
         audit_request = AuditRequest(name, models, {"challenge": str(path)}, limit)
         audit = audits.load(name)
         settings = audit.Settings(**audit_request.options)
@@ -146,8 +138,7 @@ def read_challenge(text: str) -> dict[str, Any]:
         raise UndertowError(f"The challenge is not valid TOML: {error}.") from error
     lists = given.get("w", [])
     named = [lists] if isinstance(lists, str) else lists if isinstance(lists, list) else []
-    strange = next((name for name in named if name not in W_LISTS), None)
-    if strange is not None:
+    if (strange := next((name for name in named if name not in W_LISTS), None)) is not None:
         raise UndertowError(
             f"The challenge names the W list {strange!r}; use {', '.join(W_LISTS)}, or write the values under [w]."
         )
@@ -156,8 +147,7 @@ def read_challenge(text: str) -> dict[str, Any]:
 
 def of_documents(task: object, n_documents: object, models: Mapping[str, str]) -> AuditRequest:
     """A small audit of bias in text."""
-    name = TASKS.get(str(task))
-    if name is None:
+    if (name := TASKS.get(str(task))) is None:
         raise UndertowError("Choose one of the tasks.")
     return AuditRequest(name, models, {"n_documents": _count(n_documents, MAX_TASK_DOCUMENTS, "texts"), "wordings": 1})
 

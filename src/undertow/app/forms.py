@@ -33,12 +33,8 @@ DEGREES = (1, 2, 3, 4)
 MAX_ENDS = 5
 MAX_NAME_CHARS, MAX_MODELS = 120, 4
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
-IN_FRONT = ("In ", ": ")
-"""Text around a value in front of a sentence, as in the labelled sentences."""
 _HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
-LIST_NAME = "value"
-"""Name of the form's list in results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +98,9 @@ class AllowedModels:
         return cls(by_label, any_model, request)
 
     def choose(self, label: str, beside: str, typed: str) -> dict[str, str]:
-        """The models that a visitor chose or typed, by label.
+        """The models that a visitor chose or typed, by label; raises `UndertowError` if one is not allowed, or they are too many.
 
-        Args:
-            label: of the first model on the list.
-            beside: of a second one; "" for none.
-            typed: comma-separated names, which replace the first; "" for none.
-
-        Raises:
-            UndertowError: a model is not on the list, not a hub id, or not allowed; or there are too many.
+        `label` and `beside` are a first and a second one of the list, `typed` comma-separated names that replace the first; "" is none.
         """
         if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
             raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
@@ -244,9 +234,10 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
             words[group] = tuple(dict.fromkeys([*words.get(group, ()), *own]))
     known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.covariate.values == values]
     return Question(
-        tuple(pattern if pattern.n_values else pattern.in_front(*IN_FRONT) for pattern in patterns),
+        # As in the labelled sentences.
+        tuple(pattern if pattern.n_values else pattern.in_front("In ", ": ") for pattern in patterns),
         words,
-        known[0] if known else data.CovariateList(LIST_NAME, values, "The list of values").to_covariate(),
+        known[0] if known else data.CovariateList("value", values, "The list of values").to_covariate(),
         allowed_models.choose(form.model, form.beside, form.other_model),
         form.normalise,
         form.degree,

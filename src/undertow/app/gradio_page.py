@@ -55,11 +55,8 @@ def _build(page: PageJobs) -> Any:
             for audit in (DRIFT, SPECIFICATION):
                 with gr.Tab(TITLES[audit], id=audit):
                     SentenceTab(page, audit)
-            for title, build in (
-                ("Challenge file", ChallengeTab),
-                ("Bias in text", TextTab),
-                ("Occupations", ChecklistTab),
-            ):
+            of_audits = {"Challenge file": ChallengeTab, "Bias in text": TextTab, "Occupations": ChecklistTab}
+            for title, build in of_audits.items():
                 with gr.Tab(title):
                     build(page)
             with gr.Tab("Runs") as tab:

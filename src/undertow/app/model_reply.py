@@ -73,11 +73,7 @@ class ModelReply:
 
 
 def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
-    """Whether the answer drifts along the values.
-
-    Raises:
-        UndertowError: the model does not support the question.
-    """
+    """Whether the answer drifts along the values; raises `UndertowError` if the model does not support the question."""
     answers = _Answers.from_question(question, handle, step("Asking the model"))
     return answers.reply("drift", answers)
 
@@ -99,8 +95,7 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
     scored, _ = _run(handle, items, step("Scoring labelled sentences for comparison"))
     design = {"groups": list(given.words), "endpoint_window": question.ends}
     observations = TaskSpecification().observe(design, items, scored, handle.identity.name)
-    reference = Reference.from_scores(score_sentences(observations), given.words)
-    verdict, scores = _verdict(answers, reference)
+    verdict, scores = _verdict(answers, Reference.from_scores(score_sentences(observations), given.words))
     return answers.reply("specification", verdict, scores)
 
 

@@ -65,11 +65,7 @@ class PageJobs:
         self._closing = True
 
     def work(self, request: gr.Request, progress: gr.Progress, job: Callable[[Steps], Any]) -> Any:
-        """Run a job exclusively until it ends or is stopped.
-
-        Raises:
-            UndertowError: an error that a visitor can correct.
-        """
+        """Run a job exclusively until it ends or is stopped; raises an `UndertowError` that a visitor can correct."""
         stop = threading.Event()
 
         def check() -> None:
@@ -105,8 +101,7 @@ class PageJobs:
         for label, name in question.models.items():
             of_model = f"{label}: " if len(question.models) > 1 else ""
             step(f"{of_model}Loading the model")
-            handle = self._loaded_model.load(name)
-            replies[label] = answer(question, handle, partial(_of_model, step, of_model))
+            replies[label] = answer(question, self._loaded_model.load(name), partial(_of_model, step, of_model))
         return replies
 
     def run_audit(self, audit_request: AuditRequest, step: Steps) -> Run:

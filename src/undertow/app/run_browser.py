@@ -102,11 +102,7 @@ class RunBrowser:
         raise UndertowError("There is no such run on the list; choose another, or press Refresh.")
 
     def show(self, name: object) -> tuple[tuple[str, ...], pd.DataFrame]:
-        """Facts of a run, one per line, and its results.
-
-        Raises:
-            UndertowError: it is not on the list, or is corrupt.
-        """
+        """Facts of a run, one per line, and its results; raises `UndertowError` if it is not on the list, or is corrupt."""
         run = self._run(name)
         manifest = run.manifest
         about = (
@@ -126,11 +122,7 @@ class RunBrowser:
         return page.read_bytes().replace(b'<div id="files">', b'<div id="files" hidden>')  # the app does not serve them
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
-        """Compare two runs: a sentence, and a row for each difference.
-
-        Raises:
-            UndertowError: they are not comparable; the message has the reason.
-        """
+        """Compare two runs: a sentence, and a row for each difference. Raises `UndertowError` if they are not comparable."""
         if baseline == candidate or not (baseline and candidate):
             raise UndertowError("Choose two different runs to compare.")
         first, second = (self._run(name).record for name in (baseline, candidate))

@@ -186,8 +186,7 @@ def read_sentence(text: str, placeholder: str, words: Mapping[str, tuple[str, ..
 def _case_of(mark: re.Match[str], sentence: str) -> str:
     """The case of a pronoun, by its form, by alternative forms, or by the next word."""
     first, *others = mark.group().lower().split("/")
-    cases = [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]
-    if not cases:
+    if not (cases := [case for case in _CASES[first] if all(case in _CASES[other] for other in others)]):
         raise UndertowError(f"{mark.group()!r} are forms of different cases; write for example her/him or her/his.")
     follows = re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
     owns = follows is not None and follows[1].lower() not in _NO_NOUNS
@@ -223,8 +222,7 @@ def read_words(text: str) -> dict[str, tuple[str, ...]]:
             else f"There are {len(groups)} word groups; the limit is {MAX_GROUPS}."
         )
     every = [word for words in groups.values() for word in words]
-    repeated = next((word for word in every if every.count(word) > 1), None)
-    if repeated is not None:
+    if (repeated := next((word for word in every if every.count(word) > 1), None)) is not None:
         raise UndertowError(f"The word {repeated!r} is in the word groups more than once; write it once.")
     SentenceSet("word groups", "", "", groups, ())  # refuses a name that a column of the results has
     return groups
@@ -242,8 +240,7 @@ def read_values(text: str, least: int) -> tuple[str, ...]:
         )
     if len(values) > MAX_VALUES:
         raise UndertowError(f"The list has {len(values)} values; the limit is {MAX_VALUES}.")
-    repeated = next((value for value in values if values.count(value) > 1), None)
-    if repeated is not None:
+    if (repeated := next((value for value in values if values.count(value) > 1), None)) is not None:
         raise UndertowError(f"The value {repeated!r} is in the list more than once; write each value once.")
     return tuple(values)
 
@@ -253,7 +250,6 @@ def checked_text(text: str, what: str, most_signs: int) -> str:
     plain = " ".join(text[: 2 * most_signs + 1].split())
     if len(text) > 2 * most_signs or len(plain) > most_signs:
         raise UndertowError(f"The {what} has {len(text):,} characters; the limit is {most_signs:,}.")
-    odd = next((sign for sign in plain if unicodedata.category(sign) in {"Cc", "Cs"}), None)
-    if odd is not None:
+    if (odd := next((sign for sign in plain if unicodedata.category(sign) in {"Cc", "Cs"}), None)) is not None:
         raise UndertowError(f"The {what} has a character that cannot be shown (U+{ord(odd):04X}); remove it.")
     return plain

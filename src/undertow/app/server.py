@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, redirect_stderr, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,11 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_gradio() -> None:
-    """Check that the page can be built.
-
-    Raises:
-        UndertowError: Gradio is not installed.
-    """
+    """Check that the page can be built; raises `UndertowError` if Gradio is not installed."""
     if find_spec("gradio") is None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
@@ -43,9 +39,7 @@ def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, annou
     """Serve the Gradio page until it is interrupted.
 
     `announce` is called with the address, which contains the token, when the page is ready; port 0 is any free one.
-
-    Raises:
-        UndertowError: Gradio is not installed, or the port cannot be used.
+    Raises `UndertowError` if Gradio is not installed, or the port cannot be used.
     """
     check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
@@ -90,11 +84,7 @@ def annotation_server(folder: Path, annotator: str, port: int) -> Server:
 
 
 def rephrasing_server(store: rephrasing.RephrasingStore, port: int) -> Server:
-    """The server of the page on which a person writes and verifies rephrasings, for this machine; needs no Gradio.
-
-    Raises:
-        UndertowError: the port cannot be used.
-    """
+    """The server of the page on which a person writes and verifies rephrasings; see `annotation_server`."""
     return _server_of(rephrasing.pages(store), REPHRASE, port)
 
 
@@ -107,11 +97,7 @@ def _server_of(router: APIRouter, path: str, port: int) -> Server:
 
 
 class Server:
-    """A socket, and the application that answers on it.
-
-    Raises:
-        UndertowError: the port cannot be used.
-    """
+    """A socket, and the application that answers on it; raises `UndertowError` if the port cannot be used."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -171,10 +157,3 @@ class PlainText(io.TextIOBase):
 
     def write(self, text: str) -> int:  # noqa: D102
         return self._terminal.write(text.translate(self._CONTROLS))
-
-
-def default_models() -> Sequence[str]:
-    """The named models that are on this machine, and the toy."""
-    from undertow.models.loading.download import PACKAGES, location
-
-    return [*(name for name in PACKAGES if location(name).is_file()), "toy"]

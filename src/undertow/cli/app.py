@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from undertow.cli.console import echo, one_line, print_json, print_rows, warn
+from undertow.cli.console import echo, one_line, print_json, print_table, warn
 from undertow.cli.options import Device, Dtype, Json, Revision, on_model
 from undertow.errors import UndertowError, counted
 
@@ -51,15 +51,16 @@ def app(  # noqa: PLR0913 - an option each
     from undertow.app.forms import AllowedModels
     from undertow.models import refuse_unused, resolve
     from undertow.models.base import ModelRequest
+    from undertow.models.loading.download import PACKAGES, location
     from undertow.runs.pipeline import RUNS
 
     served.check_gradio()
     request = ModelRequest("", revision, dtype, device, settings)
     # Report a missing model now instead of to each visitor.
-    refuse_unused(settings, [resolve(replace(request, name=name)) for name in _names(models)])
-    allowed_models = AllowedModels.from_names(
-        _names(models) or list(served.default_models()), any_model=allow_any_model, request=request
-    )
+    names = _names(models)
+    refuse_unused(settings, [resolve(replace(request, name=name)) for name in names])
+    names = names or [*(name for name in PACKAGES if location(name).is_file()), "toy"]
+    allowed_models = AllowedModels.from_names(names, any_model=allow_any_model, request=request)
     if runs is not None and not (runs.is_dir() or runs.absolute().parent.is_dir()):
         raise UndertowError(f"{runs}: there is no such folder; name the folder of runs with --runs")
     if host not in served.LOOPBACK:
@@ -109,9 +110,7 @@ def annotate(
             return
         if not rows:
             echo(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
-        print_rows(
-            [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows], as_json=False
-        )
+        print_table([row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows])
         for pair in pairs:
             kappa = "undefined, because both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
             echo(
@@ -145,8 +144,7 @@ def rephrase(
     try:
         store = RephrasingStore(load_documents(challenge), out, annotator or _account())
         if not summary:
-            page = server.rephrasing_server(store, port)
-            page.run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
+            server.rephrasing_server(store, port).run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
         counts, n = store.next_item()["counts"], store.write_table()
     except OSError as error:
         raise UndertowError(f"{out}: cannot be used ({error.strerror}); name another folder with --out") from error

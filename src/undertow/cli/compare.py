@@ -48,8 +48,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         compared = named.compare(options, progress)
         page = compared.write(folder)
     if as_json:
-        answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
-        print_json(answer)
+        print_json({"folder": str(folder), "report": str(page), **comparing.plain_of(compared)})
         return
     differ = [one for one in compared.comparisons if not one.identical]
     of_whom = f" of {differ[0].candidate} and {differ[0].baseline}" if differ and len(compared.comparisons) == 1 else ""
@@ -104,9 +103,8 @@ def reproduce(  # noqa: PLR0913 - an option each
         ]
         print_rows(rows, as_json=as_json)
         return
-    options: dict[str, Any] = {"limit": limit, "dtype": dtype, "device": device}
-    defaults = {"limit": 0, "dtype": "float32", "device": "auto"}
-    options = {key: value for key, value in options.items() if value != defaults[key]}
+    given = {"limit": (limit, 0), "dtype": (dtype, "float32"), "device": (device, "auto")}
+    options: dict[str, Any] = {key: value for key, (value, default) in given.items() if value != default}
     names = list(reproduction.artefacts()) if everything else [name]
     failures: list[UndertowError] = []
 

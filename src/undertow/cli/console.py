@@ -5,7 +5,6 @@ Text of several lines is a Jinja template in `report/templates/terminal/`.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -78,15 +78,8 @@ LINE_EVERY_S = 30.0
 """Seconds between progress lines without a terminal."""
 
 
-@dataclasses.dataclass(slots=True)
-class _Verbosity:
-    """Values of the options -q and -v."""
-
-    quiet: bool = False
-    verbose: bool = False
-
-
-VERBOSITY = _Verbosity()
+VERBOSITY = SimpleNamespace(quiet=False, verbose=False)
+"""Values of the options -q and -v."""
 
 
 class _Phase(logging.Handler):
@@ -292,15 +285,9 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
         for one, plain_finding in zip(run.findings, findings, strict=True):
             if assumptions is not None:
                 plain_finding["causal_claim"] = assumptions.kind if one.causal_claim and one.significant else ""
-        answer = {
-            "folder": str(run.folder),
-            "report": str(run.report),
-            "counts": counts,
-            "findings": findings,
-            **{name: manifest[name] for name in ("sanity_check", "warnings", "precision") if name in manifest},
-            **({"graph": assumptions.as_dict()} if assumptions is not None else {}),
-        }
-        print_json(answer)
+        answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        answer |= {name: manifest[name] for name in ("sanity_check", "warnings", "precision") if name in manifest}
+        print_json(answer | ({"graph": assumptions.as_dict()} if assumptions is not None else {}))
     else:
         notes = [*answer_caveats(manifest), *manifest["design"].get("w_notes", ())]
         notes += [f"Documents: {note}." for note in manifest["design"].get("document_notes", ())]

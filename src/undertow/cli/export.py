@@ -15,7 +15,6 @@ from undertow.cli.options import Json, parameters_of, subcommand, with_options
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.integrations.names()`, which takes long to import; a test compares them."""
-HELP = "Export the items of an audit for another tool."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,4 +90,4 @@ def _command_of(format_name: str, audit: str, settings: type[Any]) -> Callable[.
     return with_options(command, [*parameters_of(ExportOptions), *parameters_of(settings, every=True)])
 
 
-export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)
+export_app = typer.Typer(cls=Formats, help="Export the items of an audit for another tool.", no_args_is_help=True)

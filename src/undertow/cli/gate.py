@@ -21,7 +21,6 @@ CANNOT_JUDGE = 2
 """Exit status for unusable rules or runs; 1 means a failed rule."""
 LINES_PER_RULE = 5
 
-
 JUnit = Annotated[Path | None, typer.Option("--junit", help="Also write a JUnit XML file; replaces an existing file.")]
 Format = Annotated[str, typer.Option("--format", help="text, or markdown: a table for a pull request.")]
 

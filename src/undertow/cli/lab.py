@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import echo, print_json, print_rows, print_table, print_text, progress_bar, stoppable
+from undertow.cli.console import echo, print_json, print_table, print_text, progress_bar, stoppable
 from undertow.cli.options import Group, Json, parameters_of, with_options
 from undertow.errors import UndertowError
 from undertow.lab.settings import CorpusOptions
@@ -108,7 +108,7 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     if as_json:
         print_json({"folder": str(page.parent), "report": str(page), "verdicts": rows})
         return
-    print_rows([{**row, "met": "yes" if row["met"] else "no"} for row in rows], as_json=False)
+    print_table([{**row, "met": "yes" if row["met"] else "no"} for row in rows])
     for sentence in verified.notes:
         echo(sentence)
     echo(f"Report: {page.resolve()}")

@@ -62,8 +62,7 @@ def list_answer_reader(*, as_json: Json = False) -> None:
     from undertow.data.replies.answer_rules import rules
     from undertow.data.replies.labelled import error_rates
 
-    rows = [{"rules": rules().identity, **row} for row in error_rates()]
-    print_rows(rows, as_json=as_json)
+    print_rows([{"rules": rules().identity, **row} for row in error_rates()], as_json=as_json)
 
 
 @list_app.command("challenges")

@@ -118,7 +118,6 @@ def with_options(command: Callable[..., None], parameters: Iterable[inspect.Para
 NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
 """Options that delete something, which the environment cannot set."""
 
-
 OWN_OPTIONS, _FAMILY_SECTION = "Options", "Servers (openai:MODEL) and UL2"
 _OF_MODELS = (
     "model", "models", "revision", "dtype", "device", "model_info", "system", "float32_sample", "allow_any_model",

@@ -89,8 +89,7 @@ class AuditCommand(opt.Command):
         """Refuse extra arguments, such as further folders of an unquoted `-m run/*`."""
         ctx.allow_extra_args = True
         left: list[str] = super().parse_args(ctx, args)
-        paths = [argument for argument in left if Path(argument).exists()]
-        if paths:
+        if paths := [argument for argument in left if Path(argument).exists()]:
             ctx.fail(
                 f"{paths[0]!r} belongs to no option; quote patterns, as in -m 'run/checkpoint-*', so that the shell "
                 "does not expand them, or write -m before each model"
@@ -152,8 +151,8 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
         "model_info": common.model_info or "",
         "system": common.system or "",
         "preset": common.preset,
+        **options,
     }
-    request |= options
     if common.dry_run:
         estimate = pipeline.dry_run(audit, common.model, **request)
         if common.as_json:

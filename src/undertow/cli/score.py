@@ -68,8 +68,7 @@ def report(run: RunFolder, *, graph: Graph = "") -> None:
         from undertow.runs.causal_assumptions import assumptions_of
         from undertow.runs.folder.storage import read_record
 
-        causal_assumptions = assumptions_of(read_record(run))
-        if causal_assumptions is not None:
+        if (causal_assumptions := assumptions_of(read_record(run))) is not None:
             console.print_text("graph", assumptions=causal_assumptions)
     console.echo(console.one_line(page))
 
@@ -92,7 +91,7 @@ def table(
         raise UndertowError(f"--format {format!r} is unknown; use text, {', '.join(FORMATS)}")
     tables = load_run(run).paper_tables
     if names:
-        console.print_rows([{"table": name, "title": one.text.title} for name, one in tables.items()], as_json=False)
+        console.print_table([{"table": name, "title": one.text.title} for name, one in tables.items()])
         return
     chosen = choose(tables, table)
     if format == CSV:
@@ -193,15 +192,13 @@ def scaling(
     as_json: Json = False,
 ) -> None:
     """Relate detection of underspecified sentences to drift and model size."""
+    from undertow.data.text_files import number_between
     from undertow.runs import score
 
     sizes = {}
     for text in size or []:
         model, _, number = text.rpartition("=")
-        try:
-            sizes[model] = float(number)
-        except ValueError as error:
-            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6") from error
+        sizes[model] = number_between(0, math.inf, number)
         if not model or not 0 < sizes[model] < math.inf:
             raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6")
     points, relations = score.scaling(runs, sizes)

@@ -23,14 +23,11 @@ MAX_TITLE_CHARS = 40
 class Table(Protocol):
     """A table of pandas."""
 
-    @property
-    def columns(self) -> Any:
-        """The names of its columns."""
-        ...
+    columns: Any
+    """The names of its columns."""
 
     def convert_dtypes(self) -> Any:
         """The table with the narrowest types."""
-        ...
 
 
 def save_challenge(given: Mapping[str, Any] | Table) -> Path:

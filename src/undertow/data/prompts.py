@@ -112,8 +112,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
             )
     if not chosen:
         raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
-    twice = first_repeat(prompt.name for prompt in chosen)
-    if twice is not None:
+    if (twice := first_repeat(prompt.name for prompt in chosen)) is not None:
         raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, with its own name")
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 
@@ -131,7 +130,8 @@ def mask_blank(query: ClozeQuery, mask: str) -> str:
                                   +------- <mask>: no two groups share a word here
     """
     fills = list(query.options[0].fills)
-    blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
+    forms = [{(option.fills[place], option.group) for option in query.options} for place in range(len(fills))]
+    blanks = [place for place, pairs in enumerate(forms) if len({fill for fill, _ in pairs}) == len(pairs)]
     if len(blanks) != 1:
         raise UndertowError(
             f"{query.display_text()!r}: has {len(blanks)} blanks, and a prompt marks one; {NEEDS_BLANKS}"
@@ -140,17 +140,11 @@ def mask_blank(query: ClozeQuery, mask: str) -> str:
     return query.text(tuple(fills))
 
 
-def _distinguishes_groups(query: ClozeQuery, place: int) -> bool:
-    owners: dict[str, str] = {}
-    return all(owners.setdefault(option.fills[place], option.group) == option.group for option in query.options)
-
-
 def answer_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Words to look for in an answer, by group: the published list for pronouns, else these words and their capitals."""
     pronouns = {group: {form for cases in PRONOUNS.values() for form in cases[group]} for group in PRONOUNS["any"]}
     if all(set(forms) <= pronouns.get(group, set()) for group, forms in words.items()):
-        published = word_lists()["aaai"]
-        return {group: list(published[group]) for group in words}
+        return {group: list(word_lists()["aaai"][group]) for group in words}
     owners = {form: group for group, forms in words.items() for form in forms}
     words_by_group: dict[str, list[str]] = {}
     for group, forms in words.items():

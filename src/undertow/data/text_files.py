@@ -42,8 +42,7 @@ def error_place(where: str) -> Iterator[None]:
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, with or without a byte order mark."""
     text = decode_text(read_file(path, MAX_BYTES, "a text list"), path)
-    control = _CONTROL.search(text)
-    if control:
+    if control := _CONTROL.search(text):
         number = text.count("\n", 0, control.start()) + 1
         raise UndertowError(f"{path}, line {number}: holds a control character; save the file as plain text")
     return text
@@ -59,11 +58,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def add_group(groups: dict[str, list[str]], typed: str) -> str:
-    """Parse a word group `name: word, word`, add it to `groups`, and return its name.
-
-    Raises:
-        UndertowError: it has no name or no words, or there is a group of this name.
-    """
+    """Parse a word group `name: word, word`, add it to `groups`, which has none of this name yet, and return its name."""
     name, _, listed = typed.partition(":")
     name, words = name.strip(), [word.strip() for word in listed.split(",") if word.strip()]
     if not name or not words:
@@ -157,15 +152,13 @@ def read_rows(
     if not path.name.lower().endswith(tuple(endings)):
         raise UndertowError(f"{path}: is not a supported table; name a file that ends in {', '.join(endings)}")
     columns, rows = read_cells(path)
-    absent = next((name for name in needed if name not in columns), None)
-    if absent is not None:
+    if (absent := next((name for name in needed if name not in columns), None)) is not None:
         given = [name.strip('"') for name in columns]
         raise UndertowError(f"{path}: has no column {absent!r}{closest(absent, given)}; it has {', '.join(given)}")
     if not rows:
         raise UndertowError(f"{path}: has no rows below its header; add some")
     for line, cells in () if may_hold_controls else rows:
-        control = next(filter(None, map(_TABLE_CONTROL.search, cells)), None)
-        if control:
+        if control := next(filter(None, map(_TABLE_CONTROL.search, cells)), None):
             raise UndertowError(f"{path}, line {line}: has the control character {control[0]!r}; remove it")
     return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
 
@@ -192,8 +185,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     if not records:
         raise UndertowError(EMPTY.format(path=path))
     columns = [cell.strip() for cell in records[0][1]]
-    twice = first_repeat(columns)
-    if twice is not None:
+    if (twice := first_repeat(columns)) is not None:
         raise UndertowError(f"{path}: has two columns called {twice!r}; rename one")
     for line, cells in records[1:]:
         if len(cells) != len(columns):

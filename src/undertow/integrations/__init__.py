@@ -41,11 +41,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Format:
-    """A format by name.
-
-    Raises:
-        UndertowError: there is no such format.
-    """
+    """A format by name; raises `UndertowError` if there is no such format."""
     if name not in names():
         raise UndertowError(
             f"there is no export format called {name!r}; there is {', '.join(names())}{closest(name, names())}"
@@ -129,8 +125,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         raise UndertowError(f"{job.audit} has {KIND_WORDS[GENERATION]} with --prompts, and {chosen.REFUSAL}")
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
-    strange = [kind for kind in kinds if kind not in chosen.HOLDS]
-    if strange:
+    if strange := [kind for kind in kinds if kind not in chosen.HOLDS]:
         raise UndertowError(f"{job.audit} has {KIND_WORDS[strange[0]]} here, and {chosen.REFUSAL}")
     design = {**audit.design(settings), "protocol": protocol}
     if audit.adaptive:

@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from undertow._schemas import Schema, Text, check
 from undertow.audits.base import Audit, Observations
 from undertow.data.templates.covariates import dates_of
-from undertow.data.text_files import read_toml
+from undertow.data.text_files import number_between, read_toml
 from undertow.errors import UndertowError, closest, shorten_list
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class Names(Schema):
 
     @model_validator(mode="after")
     def _agree(self) -> Names:
-        both = [name for name in self.columns if name in self.constants]
-        if both:
+        if both := [name for name in self.columns if name in self.constants]:
             raise ValueError(f"{both[0]!r} is a column and a constant; remove one")
         if len({len(columns) for columns in self.groups.values()}) > 1:
             raise ValueError("some groups have one column and others two; give each the same")
@@ -203,10 +202,7 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
     from undertow.audits.recorded_tables import NO_VALUE, hint_on_number
 
     def percent(cell: str, place: str) -> str:
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
+        value = number_between(-math.inf, math.inf, cell)
         prob = value if unit == PROBABILITY else math.exp(min(value, 1.0))
         if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
             what = "a probability is a number from 0 to 1"

@@ -76,7 +76,6 @@ class Format(Protocol):
         Returns:
             Names of tasks or splits in the other tool, and command lines that use the folder, in order.
         """
-        ...
 
 
 def code(text: str) -> str:

@@ -18,7 +18,9 @@ TEXTS_ONLY = True
 REFUSAL = "a dataset folder contains texts only; run the audit instead"
 SPLIT, DATA = "test", "data/test.parquet"
 FIRST = ("item", "kind", "text", "options", "groups")
-"""First columns, before the factors; `cluster` and `gold` come last."""
+"""First columns, before the factors."""
+OWN = (*FIRST, "cluster", "gold")
+"""All columns that are not factors; the last two come last."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 """The hub's size categories, and the number of items below which each holds."""
 COLUMNS = {
@@ -38,7 +40,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[s
     import pandas as pd
 
     frame = pd.DataFrame([_row(item) for item in request.items])
-    order = [*FIRST, *(str(name) for name in frame if name not in (*FIRST, "cluster", "gold")), "cluster", "gold"]
+    order = [*FIRST, *(str(name) for name in frame if name not in OWN), "cluster", "gold"]
     (draft / DATA).parent.mkdir()
     frame[order].to_parquet(draft / DATA, index=False)
     step = f"python -c {shlex.quote(f'import datasets; print(datasets.load_dataset({str(folder)!r}))')}"
@@ -48,9 +50,8 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[s
 
 def _row(item: types.Item) -> dict[str, Any]:
     options, groups = _options(item.query)
-    own = (*FIRST, "cluster", "gold")
     # A factor of the same name would be overwritten: documents also have their text as a factor.
-    factors = {f"factor_{name}" if name in own else name: level for name, level in item.factors.items()}
+    factors = {f"factor_{name}" if name in OWN else name: level for name, level in item.factors.items()}
     return {
         "item": item.id,
         "kind": types.query_kind(item.query),
@@ -101,18 +102,9 @@ def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
         "tags": ["bias", "underspecification", "undertow"],
         "size_categories": [next((name for limit, name in SIZES if request.n_items < limit), "100K<n<1M")],
     }
-    rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
+    rest = [name for name in columns if name not in (*OWN, "w_name", "w_index", "w_value", "w")]
     rows = {name: means for name, means in COLUMNS.items() if name.split(",")[0] in columns}
     rows |= {", ".join(map(in_markdown, rest)): "factors of the design"} if rest else {}
-    facts = {"words": request.design.get("words", {}), "notes": request.design.get("notes", [])}
-    return render(
-        "dataset_card.md.j2",
-        request,
-        head=head,
-        title=title,
-        rows=rows,
-        owner=licence.owner,
-        split=SPLIT,
-        data=DATA,
-        **facts,
-    )
+    facts = {"head": head, "title": title, "rows": rows, "owner": licence.owner, "split": SPLIT, "data": DATA}
+    facts |= {"words": request.design.get("words", {}), "notes": request.design.get("notes", [])}
+    return render("dataset_card.md.j2", request, **facts)

@@ -30,14 +30,12 @@ NAMES = ("undertow_prompts",)
 
 def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Write the task, its prompts and a README."""
-    rows = [_row(item, text) for item, text in zip(request.items, carried_texts(request), strict=True)]
-    lines = [as_json(row) for row in rows]
+    lines = [as_json(_row(item, text)) for item, text in zip(request.items, carried_texts(request), strict=True)]
     (draft / DATA).write_text("\n".join([*lines, ""]), encoding="utf-8")
     code = resources.files("undertow.integrations").joinpath("inspect_task.txt").read_text(encoding="utf-8")
     (draft / TASK).write_text(code, encoding="utf-8")
-    task = str(folder / TASK)
     # Inspect accepts an absolute path only with the name of a task.
-    steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
+    steps = [shlex.join(["inspect", "eval", f"{folder / TASK}@{NAMES[0]}", "--model", "MODEL"])]
     if request.audit == "spurious-correlation":
         steps.append("undertow score logs")
     (draft / "README.md").write_text(

@@ -137,8 +137,7 @@ class _Logs(LogReader):
         for name, sample in samples:
             where = f"{file}, {name}"
             _refuse(where, wrong_field(_SAMPLE, sample))
-            text = sample["metadata"].get(COLUMN)
-            if text is None:  # a sample of another task
+            if (text := sample["metadata"].get(COLUMN)) is None:  # a sample of another task
                 continue
             carried = read_question(text, GenerateQuery, FACTORS, where)
             self.add_sample(carried, model, file, where)
@@ -202,9 +201,6 @@ def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# The files.
-
-
 def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]]]:
     """The header of a log, and its samples with their names."""
     if file.suffix != ".eval":
@@ -218,8 +214,7 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
         raise UndertowError(
             f"{file}: is not a log of Inspect ({first_line(error)}); name a .eval or .json file"
         ) from error
-    header = next((name for name in HEADERS if name in entries), None)
-    if header is None:
+    if (header := next((name for name in HEADERS if name in entries), None)) is None:
         raise UndertowError(f"{file}: is not a log of Inspect (it has no {HEADERS[0]}); name a .eval or .json file")
     if sum(entry.file_size for entry in entries.values()) > MAX_UNPACKED_BYTES:
         raise UndertowError(

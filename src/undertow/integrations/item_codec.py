@@ -62,23 +62,12 @@ def carried_texts(request: ExportRequest) -> list[str]:
     for place, item in enumerate(request.items):
         if not isinstance(item.query, ClozeQuery | GenerateQuery):
             raise TypeError(f"{type(item.query).__name__} has no options to carry")
-        fields_of_item = {
-            "id": item.id,
-            "query": asdict(item.query),
-            "factors": dict(item.factors),
-            "cluster": item.cluster,
-            "gold": item.gold,
-        }
-        texts.append(as_json({**origin, "place": place, "item": fields_of_item}))
+        texts.append(as_json({**origin, "place": place, "item": asdict(item)}))
     return texts
 
 
 def read_carried(text: str) -> CarriedItem:
-    """Decode an item.
-
-    Raises:
-        ValueError: the text is corrupt or of a newer version.
-    """
+    """Decode an item; raises `ValueError` if the text is corrupt or of a newer version."""
     try:
         carried = _CARRIED.validate_json(text, strict=True)
     except ValidationError as error:
@@ -115,11 +104,7 @@ class LogReader:
         self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
 
     def add_sample(self, carried: CarriedItem, model: str, file: Path, where: str) -> None:
-        """Add a sample.
-
-        Raises:
-            UndertowError: it belongs to another export than the first sample, or its item has an answer already; names both places.
-        """
+        """Add a sample; raises `UndertowError` if it is of another export, or its item has an answer already; names both places."""
         self.origin, self.first_file = self.origin or carried.origin, self.first_file or file
         if carried.origin != self.origin:
             raise UndertowError(
@@ -134,8 +119,7 @@ class LogReader:
 
     def notes(self, tool: str, n_items: int) -> list[str]:
         """Source of the answers, and number of answers of each model with incomplete answers."""
-        notes = [f"answers are from a log of {tool}; no model was queried"]
-        return notes + [
+        return [f"answers are from a log of {tool}; no model was queried"] + [
             f"{model}: the log has answers for {len(places):,} of the {n_items:,} exported items"
             for model, places in self.places.items()
             if len(places) < n_items
@@ -143,11 +127,7 @@ class LogReader:
 
 
 def read_question(text: object, kind: type, factors: Sequence[str], where: str) -> CarriedItem:
-    """Decode the item of a sample.
-
-    Raises:
-        UndertowError: it is corrupt, not of this kind, or lacks a factor.
-    """
+    """Decode the item of a sample; raises `UndertowError` if it is corrupt, not of this kind, or lacks a factor."""
     try:
         carried = read_carried(str(text))
     except ValueError as error:

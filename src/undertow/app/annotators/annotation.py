@@ -56,11 +56,7 @@ def summary(folder: Path) -> list[dict[str, Any]]:
 
 
 def agreement(folder: Path) -> list[dict[str, Any]]:
-    """Agreement of each pair of annotators; see `metrics.text.judgements.agreement`.
-
-    Raises:
-        UndertowError: as `summary`.
-    """
+    """Agreement of each pair of annotators; see `metrics.text.judgements.agreement`, and for errors `summary`."""
     return judgements.agreement(read_answers(folder)[0], read_annotations(folder))
 
 
@@ -92,11 +88,7 @@ class AnnotationStore:
         self._lock = threading.Lock()
 
     def judge(self, item: str, category: str, note: str) -> None:
-        """Append an annotation to the file; it is on the disk when this returns.
-
-        Raises:
-            OSError: it could not be written.
-        """
+        """Append an annotation to the file; it is on the disk when this returns. Raises `OSError` if it cannot be written."""
         time = datetime.now(UTC).isoformat(timespec="seconds")
         row = {"item": item, "category": category, "note": note, "annotator": self.annotator, "time": time}
         line = AnnotationLine.model_validate(row).model_dump_json()

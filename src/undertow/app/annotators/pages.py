@@ -20,11 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def annotator_name(given: str) -> str:
-    """The name of a person, without white space around it.
-
-    Raises:
-        UndertowError: it is empty, too long, or has control characters.
-    """
+    """The name of a person, stripped; raises `UndertowError` if it is empty, too long, or has control characters."""
     name = given.strip()
     if not 0 < len(name) <= MAX_NAME_CHARS or _CONTROL.search(name):
         raise UndertowError(

@@ -128,8 +128,7 @@ class RephrasingStore:
                 continue
             if answer is None:
                 continue
-            known = lines_of.get(answer.item)
-            if known is None:
+            if (known := lines_of.get(answer.item)) is None:
                 others += 1
                 continue
             if answer.n_seen != len(known) or answer.action not in _ACTIONS[_step(known)]:
@@ -171,8 +170,7 @@ class RephrasingStore:
         """
         text = given.text.strip()
         with self._lock, lock_folder(self.folder):
-            known = self.answers().get(given.item)
-            if known is None:
+            if (known := self.answers().get(given.item)) is None:
                 raise OutdatedError("These documents have no such span.")
             if len(known) != given.n_seen or given.action not in _ACTIONS[_step(known)]:
                 raise OutdatedError("This span has changed meanwhile; go on to the next.")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from undertow.app.audit_request import AuditRequest
     from undertow.runs.finished_run import Run
 
-NO_MODEL = "none"
 QUICK: Mapping[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False, "preprocess": False}
 Updates = dict[Any, Any]
 """New values of components, by component."""
@@ -119,7 +118,7 @@ class ModelFields:
         self._allowed, names = allowed, list(allowed.names)
         with gr.Row():
             self.model = gr.Dropdown(names, value=names[0], label="Model", filterable=False, min_width=130)
-            choices = [(NO_MODEL, ""), *names]
+            choices = [("none", ""), *names]
             self.beside = gr.Dropdown(choices, value="", label="Second model", filterable=False, min_width=130)
         info = (
             f"Hub ids such as bert-base-uncased or owner/name, comma-separated, at most {MAX_MODELS}. They replace the first "
@@ -133,11 +132,7 @@ class ModelFields:
         return [self.model, self.beside, self.other]
 
     def chosen(self, *values: object) -> dict[str, str]:
-        """The models, by label.
-
-        Raises:
-            UndertowError: one cannot be used.
-        """
+        """The models, by label; raises `UndertowError` if one cannot be used."""
         if not all(isinstance(value, str) for value in values):
             raise UndertowError("The names of models must be texts.")
         return self._allowed.choose(*map(str, values))

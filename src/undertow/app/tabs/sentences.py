@@ -137,8 +137,7 @@ class SentenceTab:
         if not isinstance(sentences, str) or not isinstance(placeholder, str) or not isinstance(words, str):
             return ""
         try:
-            groups = sentence_parser.read_words(words)
-            patterns = sentence_parser.read_sentences(sentences, placeholder, groups)
+            patterns = sentence_parser.read_sentences(sentences, placeholder, sentence_parser.read_words(words))
         except UndertowError as error:
             return str(error)
         return "\n".join(pattern.reading(placeholder.strip()) for pattern in patterns)
@@ -175,7 +174,7 @@ class SentenceTab:
         lines = [f"{named[label]}{reply.sentence}" for label, reply in replies.items()]
         lines += _labelled({named[label]: reply.caveats for label, reply in replies.items()})
         notes = _labelled({named[label]: reply.notes for label, reply in replies.items()})
-        table = _concatenate({label: reply.table for label, reply in replies.items()})
+        table = _concatenate(replies, "table")
         updates = {
             **self._panel.show_outcome("\n\n".join(lines)),
             self.details: gr.Accordion(visible=True),
@@ -190,21 +189,21 @@ class SentenceTab:
             updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
         if first.sentences is not None:
             updates[self.sentences] = ui.show_table(
-                _concatenate({label: reply.sentences for label, reply in replies.items()}),
-                column_widths=None if others else ["46%", "18%", "18%", "18%"],
+                _concatenate(replies, "sentences"), column_widths=None if others else ["46%", "18%", "18%", "18%"]
             )
         if first.scores is not None:
-            widths = ["36%", "20%", "22%", "22%"] if not others else None
-            scores = _concatenate({label: reply.scores for label, reply in replies.items()})
-            updates[self.scores] = ui.show_table(scores.round(3), column_widths=widths)
+            updates[self.scores] = ui.show_table(
+                _concatenate(replies, "scores").round(3), column_widths=None if others else ["36%", "20%", "22%", "22%"]
+            )
         return updates
 
 
-def _concatenate(tables: Mapping[str, pd.DataFrame | None]) -> pd.DataFrame:
-    """The tables of several models, concatenated with a column for the model; for one model unchanged."""
+def _concatenate(replies: Mapping[str, ModelReply], name: str) -> pd.DataFrame:
+    """The tables of this name of several models, concatenated with a column for the model; for one model unchanged."""
     import pandas as pd
 
-    known = {label: table for label, table in tables.items() if table is not None}
+    tables = {label: getattr(reply, name) for label, reply in replies.items()}
+    known: dict[str, pd.DataFrame] = {label: table for label, table in tables.items() if table is not None}
     if len(known) == 1:
         return next(iter(known.values()))
     return pd.concat([table.assign(model=label)[["model", *table.columns]] for label, table in known.items()])

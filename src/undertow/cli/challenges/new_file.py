@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from undertow.data.challenges.challenge_draft import ChallengeDraft
 
 Answer = TypeVar("Answer")
-NEW_FILE = Path("challenge.toml")
 NOTHING_WRITTEN = "nothing was written"
 
 
@@ -69,7 +68,7 @@ def init(  # noqa: PLR0913 - an option each
     from undertow.audits.spurious_correlation.power_plan import plan_power
     from undertow.models.loading.download import PACKAGES, location
 
-    path = file or (Path(f"{pack}.toml") if pack else NEW_FILE)
+    path = file or Path(f"{pack or 'challenge'}.toml")
     given = [title, *(group or ()), *(sentence or ()), w, order, *(control or ())]
     if pack and (any(given) or no_controls):
         raise UndertowError(
@@ -220,8 +219,7 @@ def _control_notes(groups: Sequence[str], golds: Sequence[str]) -> list[str]:
 
     # If all are right, the exact 95% interval lies above chance.
     notes, least = [], next(n for n in range(1, 100) if share([True] * n).low > 1 / len(groups))
-    without = [group for group in groups if group not in golds]
-    if without:
+    if without := [group for group in groups if group not in golds]:
         notes.append(
             f"No control sentence determines {', '.join(without)}: a model that always prefers one group could get all right."
         )

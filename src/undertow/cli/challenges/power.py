@@ -127,8 +127,7 @@ def _like(path: Path, group: str) -> ObservedNoise:
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     if path.is_dir():
         record = read_record(path)
-        audit = record.manifest["audit"]
-        if audit != "spurious-correlation":
+        if (audit := record.manifest["audit"]) != "spurious-correlation":
             raise UndertowError(f"{path}: is a run of {audit}; --like takes one of spurious-correlation")
         observations = observations_of(record)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -21,6 +22,7 @@ MAX_EXPANDED = 10_000
 LINE_LENGTH = 100
 YEARS = range(1000, 2200)
 """Integers that count as years in a list without a name."""
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,7 @@ def _template(answer: str) -> tuple[str, list[str]]:
     holes = Template(text).holes()
     if DEFAULT_BLANK not in holes:
         raise UndertowError(f"sentence {answer!r} has no blank; write {BLANK} where the word goes")
-    strange = [hole for hole in holes if hole not in ("w", DEFAULT_BLANK)]
-    if strange:
+    if strange := [hole for hole in holes if hole not in ("w", DEFAULT_BLANK)]:
         raise UndertowError(
             f"sentence {answer!r} has the unknown placeholder {{{strange[0]}}}; write {{w}} for the value and {BLANK} for the word"
         )
@@ -174,17 +175,11 @@ def _key(name: str) -> str:
 
 
 def _list(values: Sequence[str], *, numbers: bool = False) -> str:
-    """A TOML list, with one line per value if one line is too long; texts of integers become numbers."""
-    cells = [value if numbers and value == str(_number(value)) else toml_text(value) for value in values]
+    """A TOML list, on several lines if one is too long; texts of integers become numbers."""
+    cells = [value if numbers and _INTEGER.fullmatch(value) else toml_text(value) for value in values]
     one_line = f"[{', '.join(cells)}]"
     if len(one_line) <= LINE_LENGTH:
         return one_line
-    if numbers:
-        rows = [", ".join(cells[at : at + 10]) for at in range(0, len(cells), 10)]
-        return "[\n" + "".join(f"    {row},\n" for row in rows) + "]"
-    return "[\n" + "".join(f"    {cell},\n" for cell in cells) + "]"
-
-
-def _number(value: str) -> int | str:
-    """The integer of a text in canonical form, else ""."""
-    return int(value) if value.lstrip("-").isdecimal() and value.isascii() else ""
+    per_row = 10 if numbers else 1
+    rows = [", ".join(cells[at : at + per_row]) for at in range(0, len(cells), per_row)]
+    return "[\n" + "".join(f"    {row},\n" for row in rows) + "]"

@@ -24,11 +24,9 @@ MAX_PER_FACTOR = 2**63
 
 
 def _checked_values(values: list[str]) -> list[str]:
-    twice = first_repeat(values)
-    if twice is not None:
+    if (twice := first_repeat(values)) is not None:
         raise ValueError(f"W value {twice!r} is listed more than once; list each value once")
-    missing = next((value for value in values if value in ("nan", "inf", "-inf")), None)
-    if missing is not None:
+    if (missing := next((value for value in values if value in ("nan", "inf", "-inf")), None)) is not None:
         raise ValueError(f"W value {missing!r} is not a finite number; remove it")
     if len(values) < MIN_VALUES:
         raise ValueError(f"has {len(values)} W values, but a slope needs at least {MIN_VALUES}")
@@ -74,8 +72,7 @@ def _w_by_name(given: Any) -> Any:
         return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
-    twice = first_repeat(names)
-    if twice is not None:
+    if (twice := first_repeat(names)) is not None:
         raise ValueError(f"{twice!r} is listed more than once; write it once")
     return dict.fromkeys(names)
 
@@ -90,10 +87,6 @@ Groups = Annotated[dict[str, Texts], Field(min_length=2)]
 Entry = Annotated[TemplateEntry, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)]
 
 
-def _published_dates() -> dict[str, ListEntry | None]:
-    return {"date": None}
-
-
 class ChallengeFile(Schema):
     """A challenge file."""
 
@@ -101,7 +94,9 @@ class ChallengeFile(Schema):
     source: str = ""
     limits: Texts = Field(default_factory=list)
     templates: Annotated[list[Entry], Field(min_length=1)]
-    w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(default_factory=_published_dates)
+    w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(
+        default_factory=lambda: dict.fromkeys(["date"])
+    )
     words: Annotated[str, AfterValidator(_check_word_list)] | None = None
     groups: Groups | None = None
     blanks: Annotated[dict[str, Groups], Field(min_length=1)] | None = None
@@ -119,8 +114,7 @@ class ChallengeFile(Schema):
 
     @model_validator(mode="after")
     def _distinct_templates(self) -> ChallengeFile:
-        twice = first_repeat(template.text for template in self.templates)
-        if twice is not None:
+        if (twice := first_repeat(template.text for template in self.templates)) is not None:
             raise ValueError(f"template {twice!r} is listed more than once; write each once")
         return self
 
@@ -318,8 +312,7 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any]) -> 
         wanted = " or ".join(f"{{{blank}}}" for blank in words.blanks)
         raise UndertowError(f"template {template.text!r} has no blank to fill; write {wanted} in it")
     known = ["w", *words.blanks, *slots]
-    strange = next((hole for hole in holes if hole not in known), None)
-    if strange is not None:
+    if (strange := next((hole for hole in holes if hole not in known), None)) is not None:
         raise UndertowError(
             f"template {template.text!r} has the unknown placeholder {{{strange}}}; "
             f"known are {', '.join(known)}{closest(strange, known)}"

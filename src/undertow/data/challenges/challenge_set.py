@@ -66,8 +66,7 @@ class ChallengeSet:
     def listed_words(self) -> dict[str, list[str]]:
         """The words of each group; those of several blanks are one entry, with commas if no sentence has two of them."""
         blanks = set(self.words.blanks)
-        together = any(len(blanks & set(template.holes())) > 1 for template in self.templates)
-        between = " " if together else ", "
+        between = " " if any(len(blanks & set(template.holes())) > 1 for template in self.templates) else ", "
         return {
             group: [between.join(form) for owner, form in self.words.forms if owner == group]
             for group in self.words.groups
@@ -85,16 +84,17 @@ class ChallengeSet:
         names = [covariate.name for covariate in chosen]
         if len(set(names)) < len(names):
             raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
-        check_size(
-            self.name,
-            sum(
-                len(covariate.values) * self._n_cells(template)
-                for covariate in chosen
-                for template in self.templates
-                if all(map(template.serves, covariate.names))
-            ),
-        )
+        check_size(self.name, self.n_items(chosen))
         return [item for covariate in chosen for item in self._of_covariate(covariate)]
+
+    def n_items(self, covariates: Sequence[Covariate]) -> int:
+        """Number of cells of the design with these W lists."""
+        return sum(
+            len(covariate.values) * self._n_cells(template)
+            for covariate in covariates
+            for template in self.templates
+            if all(map(template.serves, covariate.names))
+        )
 
     def sentences(self) -> SentenceSet:
         """Every template and slot as a sentence that any W can be put into."""

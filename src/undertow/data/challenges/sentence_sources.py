@@ -11,17 +11,6 @@ from pathlib import Path
 from undertow._files import LONE_SURROGATE, is_encodable, is_plain_file
 from undertow.data.challenges import challenge_file
 from undertow.data.sentences import schemas, winogender
-from undertow.data.sentences.schemas import (
-    DECIDED,
-    MAN,
-    OTHER,
-    SOMEONE,
-    UNSPECIFIED,
-    WOMAN,
-    Schema,
-    SchemaSource,
-    own_shares,
-)
 from undertow.data.sentences.sentence_set import (
     FEMALE,
     MALE,
@@ -42,7 +31,7 @@ SENTENCE = "sentence"
 ID_COLUMNS = ("id", "sentid")
 MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
 """Marks of a blank."""
-CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
+CLASSES = (schemas.MAN, schemas.WOMAN, schemas.SOMEONE, schemas.OTHER, FEMALE, MALE, schemas.UNSPECIFIED)
 Words = Sequence[tuple[str, str]]
 """(group, word) pairs."""
 
@@ -72,7 +61,11 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     Raises:
         UndertowError: there is only one group, a group without words or with other content, or a word in two groups.
     """
-    listed = {group: _list_words(words) for group, words in table.items()}
+    # Words of other types may be unordered or infinite.
+    listed = {
+        group: list(words) if isinstance(words, (list, tuple)) or getattr(words, "ndim", 0) == 1 else None
+        for group, words in table.items()
+    }
     text = "; ".join(
         f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
     )
@@ -90,13 +83,6 @@ def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
     if len({group for group, _ in pairs}) < 2:
         raise UndertowError(f"options {text!r}: needs two groups or more, as in 'yes: is; no: is not'")
     return list(dict.fromkeys(pairs))
-
-
-def _list_words(words: object) -> list[object] | None:
-    """The elements of a list, an array or a column of a table; None for other types, which may be unordered or infinite."""
-    if isinstance(words, (list, tuple)):
-        return list(words)
-    return list(words) if isinstance(words, Iterable) and getattr(words, "ndim", 0) == 1 else None
 
 
 def mark_blank(text: str) -> str:
@@ -154,7 +140,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
             if published:
                 # `doctor_female_0`: occupation, class, and referent of the pronoun.
                 parts = name.split("_")
-                if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
+                if len(parts) != 3 or parts[1] not in (FEMALE, MALE, schemas.UNSPECIFIED) or not parts[0]:
                     raise UndertowError(f"sentid {name!r} should be like doctor_female_0; or add columns")
                 names = ("occupation", "participant", "participant_class", "coreferent")
                 given = dict(zip(names, (parts[0], parts[1], parts[1], parts[2]), strict=True))
@@ -163,21 +149,21 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
     return SentenceSet(name, f"sentences of {path.name}", path.name, _words(options), tuple(sentences))
 
 
-def read_schemas(path: Path) -> SchemaSource:
+def read_schemas(path: Path) -> schemas.SchemaSource:
     """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
 
     `percent_female` is optional; known occupations have the built-in value.
     """
     shares: dict[str, float] = {}
-    schemas: dict[tuple[str, str], Schema] = {}
-    for line, row in read_records(path, Schema, ENDINGS):
-        share = own_shares().get(row.occupation) if row.percent_female is None else row.percent_female
+    by_name: dict[tuple[str, str], schemas.Schema] = {}
+    for line, row in read_records(path, schemas.Schema, ENDINGS):
+        share = schemas.own_shares().get(row.occupation) if row.percent_female is None else row.percent_female
         shares |= {} if share is None else {row.occupation: share}
         key = row.occupation, row.coreferent
-        if key in schemas:
+        if key in by_name:
             raise UndertowError(f"{path}, line {line}: repeats the schema of {key[0]!r} with coreferent {key[1]}")
-        schemas[key] = row
-    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas.values()), shares)
+        by_name[key] = row
+    return schemas.SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(by_name.values()), shares)
 
 
 def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...]]:
@@ -188,8 +174,7 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
 
 
 def _sentence(name: str, text: str, given: Mapping[str, str], options: Words) -> Sentence:
-    case = given.get("pronoun_case") or UNKNOWN_CASE
-    if case not in PRONOUNS:
+    if (case := given.get("pronoun_case") or UNKNOWN_CASE) not in PRONOUNS:
         raise UndertowError(f"pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
     query = cloze_query(text, options, case)
     unused = ("cluster", "gold", "well_specified")
@@ -199,7 +184,7 @@ def _sentence(name: str, text: str, given: Mapping[str, str], options: Words) ->
         factors["well_specified"] = decided
     if "coreferent" in given:
         factors["coreferent"] = _coreferent(given)
-    share = own_shares().get(given.get("occupation", ""))
+    share = schemas.own_shares().get(given.get("occupation", ""))
     if given.get("percent_female"):
         share = number_between(0, 100, given["percent_female"])
         if math.isnan(share):
@@ -227,17 +212,17 @@ def is_decided(given: Mapping[str, str]) -> bool | None:
     participant = given.get("participant_class")
     if participant is not None and participant not in CLASSES:
         raise UndertowError(f"participant_class {participant!r} is not known; use {', '.join(CLASSES)}")
-    if participant in (FEMALE, MALE, UNSPECIFIED):
-        return participant != UNSPECIFIED
+    if participant in (FEMALE, MALE, schemas.UNSPECIFIED):
+        return participant != schemas.UNSPECIFIED
     if participant is not None and "coreferent" in given:
-        return participant in DECIDED and _coreferent(given) == 1
+        return participant in schemas.DECIDED and _coreferent(given) == 1
     return None
 
 
 def decided_group(given: Mapping[str, str]) -> str:
     """The word group that the participant's class determines; the class itself for others."""
     participant = given.get("participant_class", "")
-    return DECIDED.get(participant, participant)
+    return schemas.DECIDED.get(participant, participant)
 
 
 def _coreferent(given: Mapping[str, str]) -> int:

@@ -127,8 +127,7 @@ def _fetch_full_file() -> bytes:
             raise ValueError(f"it is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB")
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             members = {name: opened.getinfo(f"data/{name}") for name in (*SPLITS, FULL)}
-            large = next((one.filename for one in members.values() if one.file_size > MAX_TABLE_BYTES), "")
-            if large:
+            if large := next((one.filename for one in members.values() if one.file_size > MAX_TABLE_BYTES), ""):
                 raise ValueError(f"{large} is larger than {MAX_TABLE_BYTES // 2**20} MiB")
             files = {name: opened.read(member) for name, member in members.items()}
         changed = next((name for name in SPLITS if hashlib.sha256(files[name]).hexdigest() != SPLITS[name]), "")
@@ -226,8 +225,7 @@ def read_folder(folder: Path) -> DocumentSet:
     """The full file of a folder, or else its three split files; of several versions, the corrected one."""
     tables = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(ENDINGS) and path.is_file()]
     columns = {path: header(path) for path in tables}
-    full = [path for path, names in columns.items() if is_full(names)]
-    if full:
+    if full := [path for path, names in columns.items() if is_full(names)]:
         return read_cad(_only(full, f"{folder}: has several full files of CAD"))
     chosen = []
     for part in ("train", "dev", "test"):
@@ -251,9 +249,6 @@ def _document_set(
 ) -> DocumentSet:
     source = f"Vidgen et al. 2021 (CC BY 4.0), {', '.join(path.name for path in paths)}"
     return DocumentSet(name, title, source, tuple(parts[EVALUATION]), tuple(parts[TRAINING]), tuple(notes))
-
-
-# Cells.
 
 
 def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -281,8 +276,7 @@ def _bare(cell: str) -> str:
 
 
 def _primary_of(cell: str, where: str) -> str:
-    known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
-    if known is None:
+    if (known := _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))) is None:
         raise UndertowError(
             f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)}; use {', '.join(PRIMARY)}"
         )
@@ -329,9 +323,6 @@ def _unique(name: str, taken: set[str]) -> str:
     return unique
 
 
-# Notes.
-
-
 def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iterator[str]:
     """Numbers of documents for each task, compared with the paper's tables A1 and A2; for split files, diagnosis only."""
     for (name, (n_yes, n_no)), part in zip(PAPER_YES_NO.items(), parts.values(), strict=True):
@@ -342,8 +333,7 @@ def _count_notes(parts: Mapping[str, Sequence[Document]], *, full: bool) -> Iter
                 f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
                 f" (the paper has {n_yes + n_no:,}: {n_yes} and {n_no})"
             )
-        both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
-        if both:
+        if both := {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}:
             yield f"{len(both):,} {name} texts are labelled both biased and not biased; diagnosis counts them as biased"
     yield (
         "the paper does not say which of CAD's neutral documents it used; all of them are included,"

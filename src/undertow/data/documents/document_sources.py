@@ -22,10 +22,6 @@ from undertow.errors import UndertowError, closest
 
 NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.load_published}
 """The sets that have a name."""
-Key = tuple[str, str]
-"""A span with normalised white space, and its dimension; "" for any."""
-
-
 DOCUMENT_SUMMARIES: Mapping[str, str] = {
     OWN: "mild statements, biased on eleven dimensions or not, with spans and rephrasings",
     cad.NAME: "Contextual Abuse Dataset: abusive texts, fetched on first use",
@@ -105,11 +101,12 @@ def _read_table(path: Path) -> DocumentSet:
 def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:
     """The documents with the rephrasings of a table of pairs; matches of span and dimension precede matches of the span alone."""
     given = read_rephrase_pairs(path)
-    pairs: dict[Key, str] = {}
+    # By span, with normalised white space, and dimension, "" for any.
+    pairs: dict[tuple[str, str], str] = {}
     for pair in (*given.evaluation, *given.training):
         if pairs.setdefault((normalize_space(pair.span), pair.dimension), pair.rephrasing) != pair.rephrasing:
             raise UndertowError(f"{path}: has two rephrasings of one span, the second of {pair.id!r}; keep one")
-    used = set[Key]()
+    used = set[tuple[str, str]]()
     parts: list[tuple[Document, ...]] = []
     n_matched = []
     for part in (documents.evaluation, documents.training):

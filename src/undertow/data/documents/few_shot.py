@@ -50,8 +50,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
         taken = {target.text}
         # Queues are lazy, so that the first dimension takes a text that two dimensions share.
         queues = [_distinct(_shuffle([d for d in documents if d.dimension == member], rng), taken) for member in order]
-        cycles = zip_longest(*queues)
-        candidates = (document for cycle in cycles for document in cycle if document is not None)
+        candidates = (document for cycle in zip_longest(*queues) for document in cycle if document is not None)
     else:
         raise UndertowError(f"there is no sampling called {sampling!r}; use one of {', '.join(SAMPLINGS)}")
     return tuple(islice(candidates, n))

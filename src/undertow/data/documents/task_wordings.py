@@ -37,9 +37,6 @@ DIMENSION_HOLE = "{dimension}"
 MAX_VARIANTS = 1000
 """Maximum number of variants of one class; the paper's largest class has 108."""
 
-Levels = Mapping[str, str]
-"""The words of a slot, by the names of its levels."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wording:
@@ -146,9 +143,6 @@ def _best_swap(
     return best if best is not None and gain(best) > 0 else None
 
 
-# The paper's.
-
-
 @cache
 def _load_published() -> Mapping[str, tuple[Wording, ...]]:
     tables = read_toml(RESOURCES / "task_wordings.toml")
@@ -170,11 +164,12 @@ def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wordin
     return _cross(task, kind, [entry["text"]], _slots(entry))
 
 
-def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
+def _slots(entry: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    """The words of each slot, by the names of its levels."""
     return {name: _levels_by_name(words) for name, words in entry.get("slots", {}).items()}
 
 
-def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Levels]) -> list[Wording]:
+def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Mapping[str, str]]) -> list[Wording]:
     """Every combination, the last slot of the text changing fastest; several texts are numbered by the slot `text`."""
     variants = []
     for number, text in enumerate(texts, 1):
@@ -189,16 +184,12 @@ def _cross(task: str, kind: str, texts: Sequence[str], slots: Mapping[str, Level
     return variants
 
 
-# A user's own.
-
-
 def _levels_by_name(words: Any) -> Any:
     """A list of words names each level by its word."""
     if not isinstance(words, list | Mapping) or not words:
         raise ValueError('needs a list of words, such as ["bias", "prejudice"]')
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        twice = first_repeat(words)
-        if twice is not None:
+        if (twice := first_repeat(words)) is not None:
             raise ValueError(f"{twice!r} is listed more than once; write it once")
     elif isinstance(words, list):
         raise ValueError(f"{next(word for word in words if not isinstance(word, str))!r} is not a text; quote it")
@@ -263,14 +254,12 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
         which = f"text {number}" if len(texts) > 1 else "the text"
         with error_place(place):
             holes = Template(written).holes()
-        strange = next((hole for hole in holes if hole not in known), None)
-        if strange is not None:
+        if (strange := next((hole for hole in holes if hole not in known), None)) is not None:
             raise UndertowError(
                 f"{place}, slot {strange!r}: {which} has {{{strange}}}, but there are no words for it{closest(strange, known)};"
                 f" list them under slots (only texts of {REPHRASING} can have {DIMENSION_HOLE})"
             )
-        unused = next((slot for slot in slots if slot not in holes), None)
-        if unused is not None:
+        if (unused := next((slot for slot in slots if slot not in holes), None)) is not None:
             raise UndertowError(f"{place}, slot {unused!r}: {which} has no {{{unused}}}; write it where the words go")
     with error_place(place):
         n = len(texts) * math.prod(len(levels) for levels in slots.values())
@@ -279,8 +268,7 @@ def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Word
                 f"its texts and slots make {n} variants; at most {MAX_VARIANTS} are allowed, so remove some"
             )
         variants = _cross(task, kind, texts, slots)
-        twice = first_repeat(wording.text for wording in variants)
-        if twice is not None:
+        if (twice := first_repeat(wording.text for wording in variants)) is not None:
             raise UndertowError(f"two of its variants have the text {twice!r}; change the words of the slots")
         if not all(wording.text.strip() for wording in variants):
             raise UndertowError("one of its variants is empty, as the class null is; add words to its text")

@@ -66,11 +66,7 @@ def load_pairs(path: str = "") -> list[NamePair]:
 
 
 def load_groups(path: str = "") -> tuple[str, ...]:
-    """The two groups that the columns of a table of pairs name; () for women and men.
-
-    Raises:
-        UndertowError: there are not two columns, or they cannot be names of groups.
-    """
+    """The two groups that the columns of a table of pairs name; () for women and men. Errors are those of `group_columns`."""
     return group_columns(header(Path(path)), f"{path}: the columns")[1] if path else ()
 
 

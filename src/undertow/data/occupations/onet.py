@@ -75,8 +75,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     Raises:
         UndertowError: a file or column is missing, a row is corrupt (names file and line), or none of the occupations is rated.
     """
-    bad = next((name for name, pattern in wanted.items() if not is_code(pattern)), None)
-    if bad is not None:
+    if (bad := next((name for name, pattern in wanted.items() if not is_code(pattern)), None)) is not None:
         raise UndertowError(
             f"{bad!r} has the code {wanted[bad]!r}; write one such as 29-1141.00, or 25-1xxx.00 for several"
         )
@@ -92,8 +91,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     for occupation, pattern in wanted.items():
         whole = pattern.lower() if "." in pattern else f"{pattern.lower()}.00"
         rows = table[table["code"].str.fullmatch(re.escape(whole).replace("x", "[0-9]"))]
-        lacking = [category for category in FILES if category not in set(rows["category"])]
-        if lacking:
+        if lacking := [category for category in FILES if category not in set(rows["category"])]:
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
         # In alphabetical order, so that ties are too.
@@ -129,8 +127,7 @@ def _read_category(folder: Path, category: str) -> pd.DataFrame:
     import pandas as pd
 
     sets = [[folder / one for one in names] for names in FILES[category]]
-    paths = next((some for some in sets if all(map(Path.is_file, some))), [])
-    if not paths:
+    if not (paths := next((some for some in sets if all(map(Path.is_file, some))), [])):
         wanted = ", or ".join(map(" and ".join, FILES[category]))
         raise UndertowError(f"{folder}: has no {wanted}; name the folder with the text release of the O*NET database")
     values: dict[tuple[str, str], dict[str, Any]] = {}

@@ -43,11 +43,9 @@ def _holes(may: str, *needed: str) -> AfterValidator:
             raise ValueError(
                 "has a brace that is not a placeholder; write placeholders as {first}, without spaces or other characters"
             )
-        strange = sorted(holes - set(may.split()))
-        if strange:
+        if strange := sorted(holes - set(may.split())):
             raise ValueError(f"has the unknown placeholder {{{strange[0]}}}; use {_in_braces(may, ', ')}")
-        lacking = next((group for group in needed if not holes & set(group.split())), "")
-        if lacking:
+        if lacking := next((group for group in needed if not holes & set(group.split())), ""):
             raise ValueError(f"lacks {_in_braces(lacking, ' or ')}, so the question is the same for everyone")
         return text
 

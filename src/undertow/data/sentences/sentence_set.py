@@ -95,8 +95,7 @@ class SentenceSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = first_repeat(sentence.id for sentence in self.sentences)
-        if twice is not None:
+        if (twice := first_repeat(sentence.id for sentence in self.sentences)) is not None:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         with error_place(self.name):
             check_group_names(self.words)
@@ -104,8 +103,7 @@ class SentenceSet:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
             if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
                 raise UndertowError(f"{self.name}: word group {name!r} has the name of a column; rename it")
-        decided = {"well_specified" in sentence.factors for sentence in self.sentences}
-        if len(decided) > 1:
+        if len({"well_specified" in sentence.factors for sentence in self.sentences}) > 1:
             raise UndertowError(f"{self.name}: give well_specified for all sentences or for none")
         for sentence in self.sentences:
             factors, where = sentence.factors, f"{self.name}, {sentence.id}"
@@ -132,8 +130,7 @@ class SentenceSet:
         Raises:
             UndertowError: the list has other groups than this set.
         """
-        unlike = words.keys() ^ self.words.keys()
-        if unlike:
+        if unlike := words.keys() ^ self.words.keys():
             raise UndertowError(
                 f"{self.name}: the word list and the sentences differ in group {min(unlike)!r}; the list needs the groups "
                 f"{', '.join(self.words)}"
@@ -199,8 +196,7 @@ class Injection:
             UndertowError: it has no `{w}`, more than one `{text}`, or another placeholder.
         """
         holes = Template(text).holes()
-        unknown = [hole for hole in holes if hole not in ("w", "text")]
-        if unknown:
+        if unknown := [hole for hole in holes if hole not in ("w", "text")]:
             raise UndertowError(
                 f"injection {text!r}: has the unknown placeholder {{{unknown[0]}}}; use {{w}} and {{text}}"
             )
@@ -228,8 +224,7 @@ class Injection:
 def pronoun_blank(text: str, case: str) -> ClozeQuery:
     """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
 
-    Raises:
-        UndertowError: it has no blank, or an unknown placeholder.
+    Errors are those of `group_blank`.
     """
     forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
     return group_blank(text, forms, plural=NEUTRAL)
@@ -247,8 +242,7 @@ def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -
     holes = template.holes()
     if "blank" not in holes:
         raise UndertowError(f"{text!r}: has no blank to fill; write {{blank}} where the word goes")
-    strange = [hole for hole in holes if hole != "blank" and hole not in {name for name, _, _ in verbs}]
-    if strange:
+    if strange := [hole for hole in holes if hole != "blank" and hole not in {name for name, _, _ in verbs}]:
         raise UndertowError(f"{text!r}: has the unknown placeholder {{{strange[0]}}}; only {{blank}} is allowed")
     filled = [(group, (word, *(many if group == plural else one for _, one, many in verbs))) for group, word in forms]
     return template.fill({}, ["blank", *(name for name, _, _ in verbs)], filled)
