@@ -16,22 +16,11 @@ from undertow import models
 from undertow.errors import LOGGER, UndertowError, counted
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import KIND_WORDS, RunnerResult
-from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
+from undertow.inference.sanity_check import DecidedQuery, SanityCheck, decided_items, judge, query_decided, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.backend.execution import gpu_name, n_cores
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
-from undertow.types import (
-    BLANK,
-    EXACT,
-    GENERATION,
-    TEXT,
-    ClozeQuery,
-    GenerateQuery,
-    Item,
-    Progress,
-    no_progress,
-    query_kind,
-)
+from undertow.types import BLANK, EXACT, GENERATION, TEXT, Item, Progress, no_progress, query_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +89,10 @@ def examine(
     LOGGER.info("answer %d control sentences", len(items))
     result = _query_sentences(opened, items, protocol, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
+    parts = ("family", "source", "revision", "scoring_method")
     checkup = Checkup(
         model=request.report_name,
-        identity={
-            name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
-        },
+        identity={name: str(getattr(handle.identity, name)) for name in parts},
         facts=dict(getattr(model, "facts", {})),
         capabilities=dict(model.supported() if hasattr(model, "supported") else handle.capabilities),
         notes=tuple(model.notes),
@@ -128,7 +116,7 @@ def _query_sentences(
 ) -> RunnerResult:
     """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
-        return query_decided_sentences(handle, items, store, progress, protocol=protocol)
+        return query_decided(handle, items, store, progress, protocol=protocol)
 
 
 def _dtype_gap(
@@ -143,7 +131,7 @@ def _dtype_gap(
         return math.nan, math.nan, str(error)
     gaps, flips = [], []
     for item, one, two in zip(items, *answers, strict=True):
-        if one.missing_reason or two.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+        if one.missing_reason or two.missing_reason or not isinstance(item.query, DecidedQuery):
             continue
         # Two that are both minus infinity, or both missing, do not differ.
         nats = [np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, two)]

@@ -49,13 +49,7 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The share of the cluster of each worker.
-
-    Attributes:
-        n_workers: number of workers.
-        cpus, gpus: resources of each worker.
-        threads: threads of each worker.
-    """
+    """Number of workers, and the processors, GPUs and threads of each."""
 
     n_workers: int
     cpus: int
@@ -98,13 +92,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The queries of one engine call.
-
-    Attributes:
-        number: number of the call.
-        protocol: the protocol.
-        fetch: fetches the queries by digest.
-    """
+    """One engine call: its number, its protocol, and what fetches its queries by digest."""
 
     number: int
     protocol: str
@@ -113,15 +101,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a worker's model is from.
-
-    Attributes:
-        resolve: resolves it.
-        key: key of the driver's model.
-        versions: returns the worker's package versions.
-        expected: the driver's.
-        driver: the driver's machine.
-    """
+    """Where a worker's model is from: what resolves it and returns versions there, and the driver's key, versions and machine."""
 
     resolve: Resolve
     key: str

@@ -11,7 +11,7 @@ A model that always prefers the same word gets one of each pair right, which is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,13 +82,10 @@ class SanityCheck:
     could_lose: int = 0
     chance_percent: float = 50.0
 
-    def to_manifest(self) -> dict[str, Any]:
-        """The entry of the manifest."""
-        return {"right": self.right, "of": self.answered}
-
-    def to_controls_entry(self) -> dict[str, Any]:
-        """The entry of the manifest for control sentences of a challenge file."""
-        return {**self.to_manifest(), "chance_percent": self.chance_percent, "better_than_chance": self.reads}
+    def to_manifest(self, *, of_file: bool) -> dict[str, Any]:
+        """The entry of the manifest; for control sentences of a challenge file also whether it is better than chance."""
+        against_chance = {"chance_percent": self.chance_percent, "better_than_chance": self.reads} if of_file else {}
+        return {"right": self.right, "of": self.answered, **against_chance}
 
     @property
     def reads(self) -> bool:
@@ -124,14 +121,8 @@ def decided_items(
     """
     options = tuple(Option(group, tuple(forms)) for group, forms in WORDS.items())
     items = [
-        Item(
-            f"decided/{number}/{gold}",
-            ClozeQuery((subject + before, after), options),
-            {},
-            cluster=str(number),
-            gold=gold,
-        )
-        for number, (woman, man, before, after) in enumerate(PAIRS)
+        Item(f"decided/{row}/{gold}", ClozeQuery((subject + before, after), options), {}, cluster=str(row), gold=gold)
+        for row, (woman, man, before, after) in enumerate(PAIRS)
         for gold, subject in ((SHE, woman), (HE, man))
     ][:n]
     if BLANK in handle.capabilities and protocol != TEXT:
@@ -142,7 +133,7 @@ def decided_items(
     return []
 
 
-def query_decided_sentences(  # noqa: PLR0913 - as `run_queries`
+def query_decided(  # noqa: PLR0913 - as `run_queries`
     handle: ModelHandle,
     items: Sequence[Item],
     store: AnswerCache,
@@ -166,15 +157,15 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
     right, could_turn = [], list[bool]()
     golds = Counter[str]()
     for item, answer in zip(items, answers, strict=True):
-        if answer.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+        if answer.missing_reason or not isinstance(item.query, DecidedQuery):
             continue
         of_group = shares(item.query, answer)
         others = max((share for group, share in of_group.items() if group != item.gold), default=0.0)
         right.append(of_group[str(item.gold)] > others * (1 + TIE_TOLERANCE))
         golds[str(item.gold)] += 1
         if answer.upper_bound_prob:  # hidden probability could put another group first
-            seen = _by_group(item.query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
-            hidden = _by_group(item.query, answer.upper_bound_prob)
+            seen = by_group(item.query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
+            hidden = by_group(item.query, answer.upper_bound_prob)
             best = max(seen, key=seen.__getitem__)
             most = {group: seen[group] + min(hidden[group], answer.truncated_prob) for group in seen}
             could_turn.append(any(most[group] > seen[best] for group in seen if group != best))
@@ -202,20 +193,14 @@ def shares(query: DecidedQuery, answer: Answer) -> dict[str, float]:
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
     highest = nats.max()
     probs = np.exp(nats - highest) if highest > -np.inf else np.zeros(len(nats))
-    by_group = _by_group(query, probs)
-    total = sum(by_group.values()) or 1.0
-    return {group: prob / total for group, prob in by_group.items()}
+    sums = by_group(query, probs)
+    total = sum(sums.values()) or 1.0
+    return {group: prob / total for group, prob in sums.items()}
 
 
-def _by_group(query: DecidedQuery, values: Sequence[float] | Floats) -> dict[str, float]:
+def by_group(query: DecidedQuery, values: Sequence[float] | Floats) -> dict[str, float]:
     """Sums of the options' values [option]."""
     sums: dict[str, float] = {}
     for option, value in zip(query.options, values, strict=True):
         sums[option.group] = sums.get(option.group, 0.0) + float(value)
     return sums
-
-
-def are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
-    """Whether *she* and *he* are in different groups and all other words are in the published lists."""
-    owners = {form.lower(): group for group, forms in words.items() for form in forms}
-    return {"she", "he"} <= owners.keys() and owners["she"] != owners["he"] and data.are_pronouns(words)

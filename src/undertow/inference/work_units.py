@@ -30,7 +30,7 @@ from undertow.models.base import (
     TopModel,
     UnsupportedQueryError,
 )
-from undertow.types import PAPER, Answer, ClozeQuery, ContinuationQuery, Floats, Query, ScoredQuery
+from undertow.types import PAPER, Answer, Floats, Query, ScoredQuery
 
 MAX_PLANNED = 2**15
 """Queries that one plan covers."""
@@ -38,11 +38,7 @@ MAX_PLANNED = 2**15
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """A model is loaded.
-
-    Attributes:
-        facts: facts about the model where known: `parameters`, `objective`, `post_training`, `weights`.
-    """
+    """A model is loaded; `facts` has what is known of `parameters`, `objective`, `post_training` and `weights`."""
 
     facts: Mapping[str, str | float] = field(default_factory=dict)
 
@@ -176,11 +172,7 @@ def remaining_cost(
 def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, ScoredQuery], dict[str, Query]]:
     """Queries that are scored token by token, and prompts."""
     reads = hasattr(model, "encode")
-    read = {
-        digest: query
-        for digest, query in distinct.items()
-        if reads and isinstance(query, (ClozeQuery, ContinuationQuery))
-    }
+    read = {digest: query for digest, query in distinct.items() if reads and isinstance(query, ScoredQuery)}
     return read, {digest: query for digest, query in distinct.items() if digest not in read}
 
 
@@ -316,7 +308,8 @@ def _other_prob(query: EncodedQuery, probs: Sequence[float]) -> float:
     A masked model reads a word of two tokens in a text with two masks.
     """
     claimed: dict[tuple[tuple[int, ...], tuple[int, int]], float] = {}
-    for first, *_ in filter(None, (*query.option_paths, *query.spaced)):
+    options = query.options or [(path,) for path in range(len(query.paths))]
+    for first, *_ in filter(None, (*options, *query.spaced)):
         path = query.paths[first]
         read = path.reads[0]
         claimed[path.tokens if query.bidirectional else path.tokens[: read[0] + 1], read] = probs[first]

@@ -172,11 +172,6 @@ class EncodedQuery:
     bidirectional: bool = False
 
     @property
-    def option_paths(self) -> tuple[tuple[int, ...], ...]:
-        """The paths of each option [option][path]."""
-        return self.options or tuple((path,) for path in range(len(self.paths)))
-
-    @property
     def n_tokens(self) -> tuple[int, ...]:
         """Number of tokens of each option [option]; () where all options have the same tokens.
 

@@ -98,10 +98,8 @@ class HuggingFaceModel:
         self.identity, self.network, self.tokenizer = identity, network, tokenizer
         self.notes = self.NOTES
         self.context_tokens = context_tokens(network, tokenizer)
-        budget = tokens_per_pass(
-            network, self.memory_bytes, processor=self.CPU_BUDGET_TOKENS, gpu=self.GPU_BUDGET_TOKENS
-        )
-        self.limits = BatchLimits(budget, 0)
+        cpu, gpu = self.CPU_BUDGET_TOKENS, self.GPU_BUDGET_TOKENS
+        self.limits = BatchLimits(tokens_per_pass(network, self.memory_bytes, processor=cpu, gpu=gpu), 0)
 
     @classmethod
     def resolve(cls, request: ModelRequest) -> ModelHandle | None:
@@ -197,13 +195,8 @@ class HuggingFaceModel:
     @classmethod
     def identify(cls, network: Any, tokenizer: Any, name: str) -> ModelIdentity:
         """The identity of a network in memory: other weights, adapters, settings or another tokenizer are another model."""
-        parts = [
-            fingerprint(network, whole=True),
-            settings_of(network.config),
-            adapters_of(network),
-            spelling_of(tokenizer),
-        ]
-        dtype = str(network.dtype).removeprefix("torch.")
+        weights, dtype = fingerprint(network, whole=True), str(network.dtype).removeprefix("torch.")
+        parts = [weights, settings_of(network.config), adapters_of(network), spelling_of(tokenizer)]
         return ModelIdentity(name, cls.FAMILY, IN_MEMORY, digest(parts), dtype, cls.SCORING_METHOD)
 
     @property

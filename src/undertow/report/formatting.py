@@ -164,8 +164,7 @@ def probability(p: float) -> str:
         return MISSING
     if p < 0.001:
         return "< .001"
-    text = f"{p:.3f}"
-    return text.removeprefix("0")
+    return f"{p:.3f}".removeprefix("0")
 
 
 def measure_title(of: str | Result) -> str:

@@ -213,9 +213,8 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, a
     caption = sentences("papers").caption(main.title, units, same, about, n_tests=int(frame["q"].notna().sum()))
     beside_main = [get_metric(column).title for column in layout.columns]
     title = f"{main.title}, with {', '.join(map(uncapitalized, beside_main))}" if beside_main else main.title
-    text = ReportTable(
-        title, list(cells), list(zip(*cells.values(), strict=True)), caption, bold=list(frame["significant"])
-    )
+    lines = list(zip(*cells.values(), strict=True))
+    text = ReportTable(title, list(cells), lines, caption, bold=list(frame["significant"]))
     return PaperTable(layout.name, frame, text, main.title)
 
 

@@ -120,8 +120,7 @@ class Sheet(Figure):
 
     def key_of_groups(self, groups: Sequence[str], nothing: str = NO_NAME) -> None:
         """Explain colour and marker of each word group."""
-        marks = [mark(linewidth=1.6, **style_of(place)) for place in range(len(groups))]
-        self.add_key([(plain(group) or nothing, mark) for group, mark in zip(groups, marks, strict=True)])
+        self.add_key((plain(one) or nothing, mark(linewidth=1.6, **style_of(at))) for at, one in enumerate(groups))
 
     def finish(self, column: Sequence[Axes], height_in: float) -> Sheet:
         """Lay out the sheet so that this column of axes has the given total height, and freeze the layout."""
@@ -203,10 +202,9 @@ def fitted(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "no
     def broken(letters: int) -> list[str]:
         return wrapped(shortened(text, letters), inches, size, weight)
 
-    lengths = range(1, len(text) + 1)
-    letters = (
-        len(text) if len(broken(len(text))) <= lines else bisect_right(lengths, lines, key=lambda n: len(broken(n)))
-    )
+    letters = len(text)
+    if len(broken(letters)) > lines:
+        letters = bisect_right(range(1, letters + 1), lines, key=lambda n: len(broken(n)))
     return "\n".join(broken(max(letters, 1))[:lines])
 
 
@@ -256,9 +254,8 @@ def write_above(axes: Axes, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> N
     height = 72 * line_in(TEXT_SIZE)
     for up, (text, look) in enumerate(reversed(lines)):
         if up == len(lines) - 1:
-            axes.set_title(
-                " \n" * text.count("\n") + " ", pad=4 + up * height, **dict(look)
-            )  # reserves height but no width
+            # Reserves height but no width.
+            axes.set_title(" \n" * text.count("\n") + " ", pad=4 + up * height, **dict(look))
         place: dict[str, Any] = {"xytext": (0, 4 + up * height), "textcoords": "offset points", "va": "baseline"}
         axes.annotate(text, (0, 1), xycoords="axes fraction", **place, **look).set_in_layout(False)
 
@@ -288,14 +285,11 @@ def name_points(
     inches = sheet.dpi_scale_trans.inverted()
     points = inches.transform(axes.transData.transform(np.array(places, dtype=np.float64)))
     room = inches.transform_bbox(axes.get_window_extent())
-    ends = inches.transform(
-        axes.transData.transform([(x, end) for (x, _), bar in zip(places, bars, strict=True) for end in bar])
-    )
-    marks = np.vstack(
-        [np.hstack([points - _DOT_IN, points + _DOT_IN]), np.hstack([ends[::2] - 0.01, ends[1::2] + 0.01])]
-    )
+    tips = [(x, end) for (x, _), bar in zip(places, bars, strict=True) for end in bar]
+    ends = inches.transform(axes.transData.transform(tips))
     zero = inches.transform(axes.transData.transform((places[0][0], 0.0)))[1]
-    marks = np.vstack([marks, (room.x0, zero - 0.01, room.x1, zero + 0.01)])
+    dots, lines = np.hstack([points - _DOT_IN, points + _DOT_IN]), np.hstack([ends[::2] - 0.01, ends[1::2] + 0.01])
+    marks = np.vstack([dots, lines, (room.x0, zero - 0.01, room.x1, zero + 0.01)])
     taken = np.empty((0, 4))
     height = 1.1 * line_in(SMALL_SIZE)
     for place in np.argsort(-points[:, 1], kind="stable"):

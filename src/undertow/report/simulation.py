@@ -98,13 +98,9 @@ def _model_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
         for pair in range(0, len(pairs), MAX_PAIRS):
             across = pairs[pair : pair + MAX_PAIRS]
             name = f"{model}-{len(figures) + 1}" if len(cases) > MAX_CASES or len(pairs) > MAX_PAIRS else model
-            rows = [
-                (
-                    f"{one.case or model}; selected: {100 * one.result.share:.3g}% of all people",
-                    _before_and_after(one.result, across),
-                )
-                for one in cases[first : first + MAX_CASES]
-            ]
+            some = cases[first : first + MAX_CASES]
+            texts = [f"{one.case or model}; selected: {100 * one.result.share:.3g}% of all people" for one in some]
+            rows = list(zip(texts, [_before_and_after(one.result, across) for one in some], strict=True))
             title = f"{model}: correlations before and after selection{note}"
             figures.append(draw_simulation(name, title, _columns(across), rows))
     return figures

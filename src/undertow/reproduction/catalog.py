@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """An audit with its options.
-
-    Attributes:
-        recorded: name of the file with published outputs of this design; "" if none were published.
-    """
+    """An audit with its options; `recorded` names the file with its published outputs, "" if none were published."""
 
     audit: str
     options: Mapping[str, Any]

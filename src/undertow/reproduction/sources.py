@@ -31,11 +31,7 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True)
 class ModelResults:
-    """Observations of all models of a design, and their results.
-
-    Attributes:
-        models: names of the user's models; the others are recorded.
-    """
+    """Observations of all models of a design, and their results; `models` are the user's, and all others are recorded."""
 
     audit: Audit
     observations: Observations
@@ -179,8 +175,7 @@ def _of_design(observations: Observations, options: Mapping[str, Any]) -> Observ
     prompts, models = sorted(set(map(str, frame["prompt"]))), list(dict.fromkeys(map(str, frame["model"])))
     places = {"model": models.index, "prompt": prompts.index}
     frame = frame.sort_values(["model", "prompt"], key=lambda of: of.map(places[str(of.name)]), kind="stable")
-    covariates = {
-        name: one for name, one in observations.design.get("covariates", {}).items() if name in set(frame["w_name"])
-    }
+    given, w_names = observations.design.get("covariates", {}), set(frame["w_name"])
+    covariates = {name: one for name, one in given.items() if name in w_names}
     more = {"covariates": covariates} if covariates else {}
     return Observations(frame.reset_index(drop=True), {**observations.design, **more})

@@ -51,9 +51,8 @@ def assumptions_of(record: Record) -> FindingAssumptions | None:
 
     frame = record.observations
     w_names = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
-    return FindingAssumptions.from_manifest(
-        record.manifest["graph"], audits.load(str(record.manifest["audit"])).causal_claim, w_names
-    )
+    claim = audits.load(str(record.manifest["audit"])).causal_claim
+    return FindingAssumptions.from_manifest(record.manifest["graph"], claim, w_names)
 
 
 def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:

@@ -16,21 +16,14 @@ import numpy as np
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.audits.shared.control_items import OWN_CONTROL
-from undertow.data import challenge_digest, list_text
+from undertow.data import are_pronouns, challenge_digest, list_text
 from undertow.data.replies.answer_rules import rules
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.answer_notes import answer_notes
 from undertow.inference.free_replies import REPLY_TOKENS, TEXT_CAPABILITIES
 from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
-from undertow.inference.sanity_check import (
-    N_SHORT,
-    SanityCheck,
-    are_english_pronouns,
-    decided_items,
-    judge,
-    query_decided_sentences,
-)
+from undertow.inference.sanity_check import N_SHORT, SanityCheck, decided_items, judge, query_decided
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
@@ -178,11 +171,6 @@ class AuditResponses:
     started_s: float = field(default_factory=time.time)
 
     @property
-    def own_controls(self) -> bool:
-        """Whether the controls are those of a challenge file."""
-        return _are_own_controls(self.controls[0])
-
-    @property
     def scores(self) -> Scores:
         """Scores of all batches, in the order of the items."""
         answers = tuple(answer for result in self.results for answer in result.scores.answers)
@@ -211,6 +199,8 @@ class AuditResponses:
     def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
         """The manifest's entry of the model."""
         name, scoring_method, check = subject.request.report_name, self.scores.scoring_method, self.sanity_check
+        of_file = _are_own_controls(self.controls[0])
+        is_whole = self.items == subject.first
         protocol = str(subject.design["protocol"])
         stored, warnings = answer_notes(subject.handle.identity, self.scores.answers, protocol, self.started_s)
         return {
@@ -223,14 +213,8 @@ class AuditResponses:
             "counts": self.counts,
             "notes": list(dict.fromkeys([*(note for result in self.results for note in result.notes), *stored])),
             **({"warnings": warnings} if warnings else {}),
-            "challenge_sha256": subject.challenge_sha256
-            if self.items == subject.first
-            else challenge_digest(self.items),
-            **(
-                {"sanity_check": check.to_controls_entry() if self.own_controls else check.to_manifest()}
-                if check
-                else {}
-            ),
+            "challenge_sha256": subject.challenge_sha256 if is_whole else challenge_digest(self.items),
+            **({"sanity_check": check.to_manifest(of_file=of_file)} if check else {}),
             "seconds": sum(result.seconds for result in self.results),
         }
 
@@ -258,14 +242,12 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
             break
     is_judged = handle.identity.family not in NOT_JUDGED
     own_controls = _are_own_controls(subject.controls)
-    if is_judged and not own_controls and are_english_pronouns(subject.design.get("words", {})):
-        check_protocol = TEXT if protocol == TEXT else EXACT
+    if is_judged and not own_controls and _are_english_pronouns(subject.design.get("words", {})):
+        chosen = TEXT if protocol == TEXT else EXACT
         chat = getattr(subject.settings, "chat", False)
-        decided = decided_items(handle, N_SHORT, check_protocol, chat=chat, reply_tokens=subject.reply_tokens)
+        decided = decided_items(handle, N_SHORT, chosen, chat=chat, reply_tokens=subject.reply_tokens)
         if decided:
-            result = query_decided_sentences(
-                handle, decided, store, no_progress, engine=engine, protocol=check_protocol
-            )
+            result = query_decided(handle, decided, store, no_progress, engine=engine, protocol=chosen)
             responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or (np.isnan(responses.scores.other_prob).all() and not own_controls):
         return responses
@@ -274,6 +256,12 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     if own_controls and is_judged:
         responses = replace(responses, sanity_check=judge(subject.controls, scores.answers))
     return responses
+
+
+def _are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether *she* and *he* are in different groups and all other words are in the published lists."""
+    owners = {form.lower(): group for group, forms in words.items() for form in forms}
+    return {"she", "he"} <= owners.keys() and owners["she"] != owners["he"] and are_pronouns(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +294,7 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
     rows = audit.observe(subject.design, items, scores, model).frame
     groups = list(subject.design.get("words", {}))
     masses = rows[groups].astype(float).fillna(-1.0)
-    preferred = map(str, masses.idxmax(axis=1)) if responses.own_controls else ()
+    preferred = map(str, masses.idxmax(axis=1)) if _are_own_controls(items) else ()
     own = [{"gold": str(item.gold), "preferred": group} for item, group in zip(items, preferred, strict=False)]
     controls = [
         {

@@ -262,14 +262,8 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     for place in sorted(folder.iterdir()):
         if not (place / MANIFEST).is_file():
             continue
-        row: dict[str, Any] = {
-            "run": str(place),
-            "audit": "",
-            "model": "",
-            "items": None,
-            "created": "",
-            "state": "complete",
-        }
+        row: dict[str, Any] = {"run": str(place), "audit": "", "model": "", "items": None}
+        row |= {"created": "", "state": "complete"}
         try:
             manifest = read_manifest(place)
             row |= {name: str(manifest.get(name, "")) for name in ("audit", "model", "created")}

@@ -202,15 +202,14 @@ class Guard:
         shares = {group: float(row[f"mean_{group}"]) for group in variant.groups}
         preferred = max(shares, key=lambda group: shares[group])
         is_tie = sum(share >= shares[preferred] * (1 - TIE_TOLERANCE) for share in shares.values()) > 1
+        named = "" if is_tie else preferred
         text, right = sentences("guard"), accuracy[basis]
         neutral = variant.words.get("neutral", ())
         return replace(
             verdict,
             unspecified=unspecified,
             chance_percent=chance,
-            advice=text.advice(
-                unspecified, "" if is_tie else preferred, shares[preferred], neutral, other_percent, right
-            ),
+            advice=text.advice(unspecified, named, shares[preferred], neutral, other_percent, right),
             rests_on=text.rests_on(is_fitted, threshold, of.name, right, of.area[basis]),
             other_words_percent=other_percent,
         )
@@ -358,9 +357,8 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
                 raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
             data.single("line", text, own)
         except (ValueError, UndertowError) as error:
-            reason = (
-                f"is not JSON ({error}); write one object a line" if isinstance(error, json.JSONDecodeError) else error
-            )
+            not_json = isinstance(error, json.JSONDecodeError)
+            reason = f"is not JSON ({error}); write one object a line" if not_json else error
             raise UndertowError(f"{path}, line {number}: {reason}") from error
         lines.append(Line(record, text, own))
     if not lines:

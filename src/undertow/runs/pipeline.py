@@ -194,9 +194,8 @@ def _run(  # noqa: PLR0913 - as above
     if finished is not None:
         return finished
     with AnswerCache(cache) as store, config.engine_choice.open_cluster(config.device) as cluster:
-        ran, rechecks = zip(
-            *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
-        )
+        each = [_run_model(config, subject, store, cluster, progress) for subject in subjects]
+        ran, rechecks = zip(*each, strict=True)
         checks = [check for check in rechecks if check is not None]
         engine = {"engine": cluster.manifest_entry()} if cluster is not None else {}
     parts = [one.responses.manifest_entry(one.subject, model_info) for one in ran]
@@ -224,9 +223,8 @@ def _run(  # noqa: PLR0913 - as above
         **circumstances(str(config.network.device) if config.network is not None else config.device),
         "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    return finish(
-        audit, observations, manifest, folder, dtype_check.table_of(checks), challenge_file=given, overwrite=overwrite
-    )
+    precision = dtype_check.table_of(checks)
+    return finish(audit, observations, manifest, folder, precision, challenge_file=given, overwrite=overwrite)
 
 
 def _run_model(
@@ -352,9 +350,8 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
 
         LOGGER.info("figures and report")
         behind = audit.sentences(observations)
-        write_tables(
-            folder, {**audit.tables(observations), **({audit.sentence_table.file: behind} if len(behind) else {})}
-        )
+        written = {audit.sentence_table.file: behind} if len(behind) else {}
+        write_tables(folder, {**audit.tables(observations), **written})
         render_run(
             folder,
             record,

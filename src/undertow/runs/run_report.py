@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import SentenceTable
 from undertow.report.formatting import NOTES, amount, number, spaced
 from undertow.report.page import render_page
-from undertow.report.page_data import (
-    Drawing,
-    Page,
-    PageAssumptions,
-    PagePrecision,
-    ReportTable,
-    ReportText,
-    by_strength,
-)
+from undertow.report.page_data import Drawing, Page, ReportTable, ReportText, by_strength
 from undertow.report.sentence_templates import sentences
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from undertow.report.page_data import PageAssumptions, PagePrecision
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
@@ -239,12 +233,8 @@ def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def _protocol(manifest: Mapping[str, Any]) -> str:
     """The protocol of a run, with the rules of its answer reader."""
-    reader = manifest.get("design", {}).get("answer_reader", "")
-    return (
-        f"{manifest['protocol']}: free replies, parsed by the answer reader ({reader})"
-        if reader
-        else str(manifest["protocol"])
-    )
+    protocol, reader = str(manifest["protocol"]), manifest.get("design", {}).get("answer_reader", "")
+    return f"{protocol}: free replies, parsed by the answer reader ({reader})" if reader else protocol
 
 
 def provenance_rows(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -140,13 +140,13 @@ def _score_answers(  # noqa: PLR0913 - each input apart
     graph = named_graph(answers.audit, options["graph"])
     observations, seed = answers.observations, answers.seed if options["seed"] == "" else options["seed"]
     if model_info:
-        known = {
-            name: {**facts, **model_info.get(name, {})} for name, facts in observations.design.get("models", {}).items()
-        }
+        models = observations.design.get("models", {})
+        known = {name: {**facts, **model_info.get(name, {})} for name, facts in models.items()}
         observations = replace(observations, design={**observations.design, "models": {**model_info, **known}})
     request_key = digest([answers.audit, protocol, answers.sha256, *([model_info] if model_info else [])])
     run_key = key_of_run(request_key, seed)
     folder = folder or Path("runs") / f"{answers.audit}_{safe_name(source.name)}_{run_key[:8]}"
+    frame = observations.frame
     check_place(folder, run_key, RUN, overwrite=overwrite)
     given = {**options, "audit": answers.audit, "seed": "" if seed == answers.seed else seed}
     changed = {name: value for name, value in given.items() if value != ""}
@@ -162,10 +162,7 @@ def _score_answers(  # noqa: PLR0913 - each input apart
         "protocol": protocol,
         "seed": seed,
         "design": dict(observations.design),
-        "counts": {
-            "items": len(observations.frame),
-            "missing": int((observations.frame["missing_reason"] != "").sum()),
-        },
+        "counts": {"items": len(frame), "missing": int((frame["missing_reason"] != "").sum())},
         "notes": list(answers.notes),
         "command": command_line(["score", str(source)], changed),
         "python": python_call("score", repr(str(source)), changed),

@@ -93,21 +93,19 @@ class Suite:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each run: its audit, models, items, findings and strongest finding."""
-        rows = []
-        for name, run in self.runs.items():
-            findings = run.findings
-            rows.append(
-                {
-                    "run": name,
-                    "audit": str(run.manifest["audit"]),
-                    "model": str(run.manifest["model"]),
-                    "items": len(run.observations),
-                    "findings": len(findings),
-                    "significant": sum(one.significant for one in findings),
-                    "strongest": findings[0].text if findings else "",
-                }
-            )
-        return rows
+        return [
+            {
+                "run": name,
+                "audit": str(run.manifest["audit"]),
+                "model": str(run.manifest["model"]),
+                "items": len(run.observations),
+                "findings": len(findings),
+                "significant": sum(one.significant for one in findings),
+                "strongest": findings[0].text if findings else "",
+            }
+            for name, run in self.runs.items()
+            for findings in [run.findings]
+        ]
 
 
 @short_traceback

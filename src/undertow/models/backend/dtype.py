@@ -61,9 +61,8 @@ def _has_fast_bfloat16(instructions: Collection[str]) -> bool:
     """Whether bfloat16 is faster than float32 with these CPU features and oneDNN's settings."""
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ISA_WITHOUT_BFLOAT16:
         return False
-    return any(name in instructions for name in FAST_INSTRUCTIONS) or (
-        AVX512_BFLOAT16 in instructions and INTEL not in instructions
-    )
+    amd = AVX512_BFLOAT16 in instructions and INTEL not in instructions
+    return amd or any(name in instructions for name in FAST_INSTRUCTIONS)
 
 
 def supported_dtype(wanted: str, family: str, device: str) -> str:

@@ -136,9 +136,7 @@ def preserve(network: Any) -> Iterator[None]:
     import torch
 
     modes = [(module, module.training) for module in network.modules()]
-    buffers = [
-        (module, name, buffer) for module in network.modules() for name, buffer in module.named_buffers(recurse=False)
-    ]
+    buffers = [(module, *named) for module in network.modules() for named in module.named_buffers(recurse=False)]
     attention = network.config._attn_implementation
     wrapped = vars(network).get("forward") if "_original_forward" in vars(network) else None
     if wrapped is not None:
@@ -186,11 +184,9 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
     Raises:
         UnsupportedQueryError: two groups share an option.
     """
-    groups = (
-        [option.group for option in query.options]
-        if isinstance(query, ClozeQuery)
-        else list(map(str, range(len(spellings))))
-    )
+    groups = list(map(str, range(len(spellings))))
+    if isinstance(query, ClozeQuery):
+        groups = [option.group for option in query.options]
     owner: dict[tuple[int, ...], str] = {}
     duplicates = set()
     for option, (spelling, group) in enumerate(zip(spellings, groups, strict=True)):
@@ -211,16 +207,14 @@ def check_length(n_tokens: int, context_tokens: int) -> None:
         raise UnsupportedQueryError(f"the text is longer than the {context_tokens} tokens that the model reads")
 
 
-UNKNOWN = "an option holds a character or word that this tokenizer does not know"
-
-
 def unknown_words(query: ScoredQuery, options: Iterable[int]) -> UnsupportedQueryError:
     """The error for options with characters that the tokenizer has no token for."""
     words = (
         " ".join(query.options[option].fills) if isinstance(query, ClozeQuery) else query.continuations[option].strip()
         for option in options
     )
-    return UnsupportedQueryError(f"{UNKNOWN}: {', '.join(map(repr, dict.fromkeys(words)))}")
+    named = ", ".join(map(repr, dict.fromkeys(words)))
+    return UnsupportedQueryError(f"an option holds a character or word that this tokenizer does not know: {named}")
 
 
 def context_tokens(network: Any, tokenizer: Any) -> int:

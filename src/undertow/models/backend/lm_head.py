@@ -99,14 +99,9 @@ def takes_columns(head: Any, n_rows: int) -> bool:
     """Whether to apply a head in blocks of columns: enough rows to pay for packing, and a plain linear head."""
     import torch
 
-    weight = head.weight if type(head) is torch.nn.Linear else None
-    return (
-        weight is not None
-        and n_rows >= MIN_ROWS
-        and weight.device.type == "cpu"
-        and not weight.is_mkldnn
-        and can_pack(weight.dtype)
-    )
+    if type(head) is not torch.nn.Linear or n_rows < MIN_ROWS:
+        return False
+    return head.weight.device.type == "cpu" and not head.weight.is_mkldnn and can_pack(head.weight.dtype)
 
 
 def in_slices(
@@ -141,8 +136,5 @@ def rows_only(module: Any, rows: torch.Tensor) -> Iterator[None]:
     def keep(_: Any, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return tuple(one.flatten(0, 1)[rows][None] for one in given)
 
-    hook = module.register_forward_pre_hook(keep)
-    try:
+    with module.register_forward_pre_hook(keep):
         yield
-    finally:
-        hook.remove()

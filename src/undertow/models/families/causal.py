@@ -161,18 +161,16 @@ class CausalModel(PromptModel):
         """One forward over the whole tree [read]."""
         import torch
 
-        device = self.network.device
+        device, dtype = self.network.device, self.network.dtype
         with torch.inference_mode(), oom_errors():
-            blocks = (
-                AttentionBlocks.from_subtree_ends(tree.ends, self.network.dtype, device) if self.in_blocks else None
-            )
+            blocks = AttentionBlocks.from_subtree_ends(tree.ends, dtype, device) if self.in_blocks else None
             # What each node sees [1, 1, node, node]; one number that looks as large, if blocks say it.
             n_nodes = len(tree.tokens)
             size = 1 if blocks else n_nodes
-            mask = torch.zeros((1, 1, size, size), dtype=self.network.dtype, device=device)
+            mask = torch.zeros((1, 1, size, size), dtype=dtype, device=device)
             if not blocks:
                 sees = ancestor_mask(to_device(tree.ends, device), torch.arange(n_nodes, device=device))
-                mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
+                mask.masked_fill_(~sees, torch.finfo(dtype).min)
             inputs: dict[str, Any] = {
                 "input_ids": to_device(tree.tokens, device)[None],
                 "position_ids": to_device(tree.depths, device)[None],
@@ -243,6 +241,7 @@ def _check_reading(model: CausalModel) -> str:
     """
     import torch
 
+    name, tolerance = model.identity.name, AGREEMENT_NATS[model.identity.dtype]
     # Random texts that begin alike, and what comes after each [text, LENGTH + 1].
     vocabulary = model.network.get_output_embeddings().weight.shape[0]
     shape = _n_branches(_budget(model, in_blocks=True)), LENGTH + 1
@@ -255,18 +254,16 @@ def _check_reading(model: CausalModel) -> str:
         logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
         shared_logits = logits[:, SHARED - 1]
         if not torch.isfinite(logits[:, -1]).all():
+            raise UndertowError(f"{name}: its weights give probabilities that are not numbers; use other weights")
+        if (shared_logits[0] - shared_logits[-1]).abs().max() > tolerance:
             raise UndertowError(
-                f"{model.identity.name}: its weights give probabilities that are not numbers; use other weights"
-            )
-        if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.identity.dtype]:
-            raise UndertowError(
-                f"{model.identity.name}: its probabilities of a token depend on later tokens, so it is not a causal model"
+                f"{name}: its probabilities of a token depend on later tokens, so it is not a causal model"
             )
         expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
-            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.identity.dtype]
+            differs = not np.abs(read() - expected).max() <= tolerance
         except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
@@ -320,10 +317,8 @@ def _start_of_texts(tokenizer: Any) -> tuple[int, str]:
     n_before = places[0] if places else 0
     n_after = len(added) - len(plain) - n_before if places else 0
     if n_before:
-        return (
-            n_after,
-            f"the tokenizer begins every text with {' '.join(tokenizer.convert_ids_to_tokens(added[:n_before]))}",
-        )
+        before = " ".join(tokenizer.convert_ids_to_tokens(added[:n_before]))
+        return n_after, f"the tokenizer begins every text with {before}"
     opening = tokenizer.bos_token or tokenizer.eos_token
     if opening is None:
         return n_after, "no token is added before a text, and the tokenizer has none to begin one with its blank"

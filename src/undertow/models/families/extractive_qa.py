@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -122,11 +122,9 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
     def check_tokenizer(cls, name: str, tokenizer: Any) -> None:
         """Refuse a tokenizer that needs more than texts."""
         super().check_tokenizer(name, tokenizer)
-        unknown = [one for one in tokenizer.model_input_names if one not in FEEDS]
+        unknown = ", ".join(one for one in tokenizer.model_input_names if one not in FEEDS)
         if unknown:
-            raise UndertowError(
-                f"{name}: needs more inputs than a text ({', '.join(unknown)}); name a model that reads text only"
-            )
+            raise UndertowError(f"{name}: needs more inputs than a text ({unknown}); name a model that reads text only")
 
     def encode_queries(self, queries: Sequence[Query]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Questions in tokens."""
@@ -157,11 +155,7 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
         logits: dict[Any, Floats] = {}
         for rows in self._passes(pack):
             logits |= dict(zip([window.network_input for window in rows], self._logits(rows), strict=True))
-        scores = {
-            one.place: [_SpanScores.from_logits(window, logits[window.network_input]) for window in one.windows]
-            for one in pack
-        }
-        return {one.place: _answer(one, scores[one.place]) for one in pack}
+        return {one.place: _answer(one, logits) for one in pack}
 
     def _logits(self, rows: Sequence[Window]) -> Floats:
         """Of where an answer begins and where it ends, over texts of one length [row, side, position]."""
@@ -183,8 +177,9 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
         return logits
 
 
-def _answer(question: EncodedQuestion, reads: Sequence[_SpanScores]) -> Outcome:
+def _answer(question: EncodedQuestion, logits: Mapping[Any, Floats]) -> Outcome:
     """The best place of each candidate; no answer where that is least probable; the best piece of all windows."""
+    reads = [_SpanScores.from_logits(window, logits[window.network_input]) for window in question.windows]
     candidates = [
         max(float(reads[window].starts[start] + reads[window].ends[end]) for window, start, end in pieces)
         for pieces in question.candidates

@@ -110,16 +110,6 @@ class Marks:
     tokens: tuple[int, ...]
     sentinels: bool
 
-    def of_blanks(self, n_blanks: int) -> tuple[int, ...]:
-        """One for each blank of a sentence; refuses a sentence with more blanks."""
-        if not self.sentinels:
-            return self.tokens * n_blanks
-        if n_blanks > len(self.tokens):
-            raise UnsupportedQueryError(
-                f"the sentence has more blanks than the model has sentinels ({len(self.tokens)})"
-            )
-        return self.tokens[:n_blanks]
-
 
 def _marks(config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
@@ -195,9 +185,8 @@ class Seq2SeqModel(PromptModel, BatchReader):
         """The model with these weights, in its modes."""
         modes = Modes.from_request(request, weights.source)
         identity = weights.identity(request, cls.FAMILY, modes.scoring_method)
-        return ModelHandle(
-            identity, partial(cls.load, identity, weights, request.device, modes=modes), cls.CAPABILITIES
-        )
+        load = partial(cls.load, identity, weights, request.device, modes=modes)
+        return ModelHandle(identity, load, cls.CAPABILITIES)
 
     @classmethod
     def adjust_network(cls, network: Any, weights: WeightFiles) -> None:
@@ -222,7 +211,10 @@ class Seq2SeqModel(PromptModel, BatchReader):
                 f"{self.identity.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, "
                 "so it can fill no blank; add --prompts, or name a model such as T5, UL2 or BART"
             )
-        marks, n_before = self.marks.of_blanks(len(query.pieces) - 1), len(self.prefix)
+        n_before, n_blanks, marks = len(self.prefix), len(query.pieces) - 1, self.marks.tokens
+        if self.marks.sentinels and n_blanks > len(marks):
+            raise UnsupportedQueryError(f"the sentence has more blanks than the model has sentinels ({len(marks)})")
+        marks = marks[:n_blanks] if self.marks.sentinels else marks * n_blanks
         paths: list[TokenPath] = []
         options: list[tuple[int, ...]] = []
         spaced: list[tuple[int, ...]] = []

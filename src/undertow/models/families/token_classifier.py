@@ -18,15 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from undertow.models.backend.execution import check_length, oom_errors
-from undertow.models.base import (
-    NOT_A_NUMBER,
-    Capabilities,
-    CostEstimate,
-    IndexedQuery,
-    Outcome,
-    UnsupportedQueryError,
-    attempt,
-)
+from undertow.models.base import NOT_A_NUMBER, CostEstimate, IndexedQuery, Outcome, UnsupportedQueryError, attempt
 from undertow.models.huggingface import PackedAnswers, group_by_length
 from undertow.types import BLANK, EXACT, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
@@ -47,7 +39,7 @@ class TokenClassifierModel(PackedAnswers[_EncodedSentence]):
     FAMILY, SCORING_METHOD, OBJECTIVE = "token_classifier", "labels", "masked, then labels of words"
     ARCHITECTURES, AUTO_CLASS = ("ForTokenClassification",), "AutoModelForTokenClassification"
     TRAINED_TO = "label words"
-    CAPABILITIES: ClassVar[Capabilities] = {BLANK: (EXACT,)}
+    CAPABILITIES: ClassVar = {BLANK: (EXACT,)}
     NEEDS_MASK = True
     NOTES = (
         "read as labels at the mask: a group's probability is its label's, whichever words it has; probabilities of all labels come to 1, "

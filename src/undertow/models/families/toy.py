@@ -97,14 +97,11 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
             raise UndertowError(f"toy: {setting} must be a number, not {value!r}") from error
         if not abs(settings[setting]) <= 20:
             raise UndertowError(f"toy: {setting} must lie between -20 and 20, not {value}")
-    slope = settings["slope"]
-    identity = ModelIdentity(
-        request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood"
-    )
+    slope, pause_s = settings["slope"], settings["pause"]
+    revision = f"toy version 1, slope {slope!r}"
+    identity = ModelIdentity(request.name, "toy", "undertow", revision, request.dtype, "likelihood")
     return ModelHandle(
-        identity,
-        lambda: ToyModel(identity, slope_per_year=slope / 10_000, pause_s=settings["pause"]),
-        capabilities=CAPABILITIES,
+        identity, lambda: ToyModel(identity, slope_per_year=slope / 10_000, pause_s=pause_s), CAPABILITIES
     )
 
 
@@ -129,9 +126,8 @@ class ToyModel:
             parts = self._tokens(before), self._tokens(before.rstrip())
             start = max(min(common_prefix_length(part, tokens) for tokens in texts) for part in parts)
             reads = (tuple((at - 1, tokens[at]) for at in range(start, len(tokens))) for tokens in texts)
-            encoded.append(
-                EncodedQuery(tuple(TokenPath(tokens[:-1], own) for tokens, own in zip(texts, reads, strict=True)))
-            )
+            paths = (TokenPath(tokens[:-1], own) for tokens, own in zip(texts, reads, strict=True))
+            encoded.append(EncodedQuery(tuple(paths)))
         return encoded
 
     def _tokens(self, text: str) -> tuple[int, ...]:

@@ -43,9 +43,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if request.revision or request.dtype != FLOAT32:
         raise UndertowError("uniform has no weights; leave --revision and --dtype out")
     identity = ModelIdentity(request.name, "uniform", "undertow", f"uniform over {WORDS} words", request.dtype, "mask")
-    return ModelHandle(
-        identity, lambda: UniformModel(identity), dict.fromkeys((BLANK, CONTINUATIONS, GENERATION), (EXACT,))
-    )
+    capabilities = dict.fromkeys((BLANK, CONTINUATIONS, GENERATION), (EXACT,))
+    return ModelHandle(identity, lambda: UniformModel(identity), capabilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,8 @@ class TreeBackend(Backend):
         """Feed texts without their cached prefix; logits after each [text, vocabulary]."""
         import torch
 
-        trunk = self._trunk
+        trunk = self.trunk
+        assert trunk is not None, "no pack was started"
         paths = [(*self._prompts[at], *written) for at, written in texts]
         first = min(paths)
         # Feed the last token of the first path again for its logits; no other path ends before it.
@@ -158,7 +159,8 @@ class TreeBackend(Backend):
 
     def _extend(self, texts: Sequence[Text]) -> torch.Tensor:
         """Feed the last token of texts whose beginnings are in the cache; logits after each [text, vocabulary]."""
-        trunk, n = self._trunk, len(texts)
+        trunk, n = self.trunk, len(texts)
+        assert trunk is not None, "no pack was started"
         sees = np.zeros((n, trunk.n_columns + n), dtype=bool)
         for row, (at, written) in enumerate(texts):
             parent = self._sees.get((at, written[:-1]))
@@ -171,12 +173,6 @@ class TreeBackend(Backend):
         tokens = np.array([written[-1] for _, written in texts])
         depths = np.array([len(self._prompts[at]) + len(written) - 1 for at, written in texts])
         return trunk.feed(tokens, depths, to_device(sees, self.network.device), np.arange(n))
-
-    @property
-    def _trunk(self) -> TreeKVCache:
-        if self.trunk is None:
-            raise RuntimeError("no pack was started")
-        return self.trunk
 
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
         """One token of every unfinished answer in each forward pass."""
@@ -191,17 +187,13 @@ class TreeBackend(Backend):
     def finish(self) -> None:
         """Keep the path of the last prompt for the next pack."""
         last = max(self._prompts)
-        if self._nodes_of:
-            self._trunk.keep_path(last, self._nodes_of[last])
+        if self._nodes_of and self.trunk:
+            self.trunk.keep_path(last, self._nodes_of[last])
         self._nodes_of, self._sees = {}, {}
 
 
 class GenerateBackend(Backend):
-    """Whole texts, without a cache of ours; answers are written by the network's `generate`, one row each.
-
-    Attributes:
-        settings: settings of `generate` beside those of an answer.
-    """
+    """Whole texts, without a cache of ours; answers are written by the network's `generate` with these settings, one row each."""
 
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
         self.network, self.stops, self._settings = network, stops, settings
@@ -260,8 +252,7 @@ class GenerateBackend(Backend):
 class CausalTexts(GenerateBackend):
     """Whole texts of a causal network that takes no tree, or not of this depth.
 
-    Args:
-        logits_at: returns logits of texts of one length at flat positions, in slices of rows.
+    `logits_at` returns logits of texts of one length at flat positions, in slices of rows.
     """
 
     def __init__(

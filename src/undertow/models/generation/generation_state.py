@@ -22,15 +22,7 @@ from undertow.models.generation.constraints import END, PassageSpan, TokenSet
 from undertow.models.generation.prompt_encoder import EncodedPrompt
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import (
-    PASSAGE_TOKENS,
-    UNCONSTRAINED,
-    Answer,
-    ConstrainedGenerateQuery,
-    Floats,
-    GeneratedQuery,
-    GenerateQuery,
-)
+from undertow.types import SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, Floats, GeneratedQuery, GenerateQuery
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +115,7 @@ class GenerationState:
         query, constraint = prompt.query, getattr(prompt.query, "constraint", UNCONSTRAINED)
         state: TokenSet | PassageSpan = TokenSet()
         if constraint != UNCONSTRAINED:
-            kind = TokenSet if constraint == PASSAGE_TOKENS else PassageSpan
+            kind = PassageSpan if constraint == SPAN else TokenSet
             state = kind.from_passage(prompt.passage.tokens)
         if not isinstance(query, ConstrainedGenerateQuery) or not query.temperature:
             return cls(prompt, number, state, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, product
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -29,15 +29,10 @@ from undertow.models.generation.generation_state import (
     end_logits,
     written_answer,
 )
-from undertow.models.generation.prompt_encoder import (
-    SEARCH,
-    EncodedPrompt,
-    PromptEncoder,
-    check_system_role,
-    template_notes,
-)
+from undertow.models.generation.prompt_encoder import SEARCH, EncodedPrompt, PromptEncoder, check_system_role
 from undertow.models.generation.step_readout import places_that_count
 from undertow.models.huggingface import PackedAnswers
+from undertow.models.tokens.option_tokens import Chain
 from undertow.types import CHOICE, GENERATION, PAPER, Answer, GeneratedQuery, GenerateQuery, MultipleChoiceQuery, Query
 
 if TYPE_CHECKING:
@@ -78,7 +73,7 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
         """Answers pack by pack; unsupported queries first."""
-        template = template_notes(self.tokenizer) if any(getattr(query, "chat", False) for query in queries) else []
+        template = self.encoder.template_notes() if any(getattr(query, "chat", False) for query in queries) else []
         for answers in super().answer(queries, protocol):
             plain = [f"prompts were answered in plain batches, since {self._refusal}"] if self._refusal else []
             self.prompt_notes = (*self.own_notes, *plain, *template)
@@ -214,13 +209,17 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
             state.number: places_that_count(state.steps(vocabulary), cast(GenerateQuery, state.prompt.query).options)
             for state in states
         }
+
+        def reads(state: GenerationState, at: int, chain: Chain) -> list[tuple[Text, int]]:
+            """The tokens of a chain at a place, each with the text that it is read behind."""
+            sizes = enumerate(chain.tokens)
+            return [((state.number, (*state.tokens[:at], *chain.tokens[:size])), token) for size, token in sizes]
+
         wanted: dict[Text, set[int]] = {}
         for state in states:
-            for at in places[state.number]:
-                for chain in state.prompt.options.chains:
-                    for size, token in enumerate(chain.tokens):
-                        text = state.number, (*state.tokens[:at], *chain.tokens[:size])
-                        wanted.setdefault(text, set()).add(token)
+            for at, chain in product(places[state.number], state.prompt.options.chains):
+                for text, token in reads(state, at, chain):
+                    wanted.setdefault(text, set()).add(token)
         texts = sorted(wanted, key=lambda text: (pack[text[0]].tokens, *text))
         probs: dict[Text, dict[int, float]] = {}
         size = max(1, CHAIN_LOGITS // self.n_logits)
@@ -234,27 +233,20 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
                 probs |= _token_probs(logits, of_slice, [sorted(wanted.get(text, ())) for text in of_slice], top)
             backend.finish()
         for state in states:
+            chains = state.prompt.options.chains
             state.chain_probs = {
-                at: [
-                    math.prod(
-                        probs[state.number, (*state.tokens[:at], *chain.tokens[:size])][token]
-                        for size, token in enumerate(chain.tokens)
-                    )
-                    for chain in state.prompt.options.chains
-                ]
+                at: [math.prod(probs[text][token] for text, token in reads(state, at, chain)) for chain in chains]
                 for at in places[state.number]
             }
 
     def _choose(self, pack: Sequence[EncodedPrompt], backend: Backend, *, ends_early: bool) -> Answers:
         """The greedily decoded label and the log-probabilities of all; it may be part of a label if an end may come early."""
-        reads = {
-            (at, prefix): state.allowed for at, prompt in enumerate(pack) for prefix, state in prompt.nodes.items()
-        }
+        reads = {(at, path): state.allowed for at, prompt in enumerate(pack) for path, state in prompt.nodes.items()}
         nats = self._nats_after(backend, pack, reads)
         answers: Answers = {}
         for at, prompt in enumerate(pack):
             trie, labels = prompt.nodes[()], cast(MultipleChoiceQuery, prompt.query).labels
-            nexts = {prefix: nats[at, prefix] for prefix in prompt.nodes}
+            nexts = {path: nats[at, path] for path in prompt.nodes}
             values = label_nats(trie, nexts)
             if any(math.isnan(value) or value == math.inf for value in values):
                 answers[prompt.place] = UnsupportedQueryError(NOT_A_NUMBER)
@@ -332,9 +324,8 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
             return "it looks back over a few tokens only"
         shared = length // 2
         n_rows = min(tree.max_reads, max(2, (tree.tree_tokens - shared) // (length - shared + CHECK_STEPS)))
-        draws = np.random.default_rng(0).integers(
-            self.n_logits // 4, self.n_logits // 2, size=(n_rows, length + CHECK_STEPS)
-        )
+        shape = n_rows, length + CHECK_STEPS
+        draws = np.random.default_rng(0).integers(self.n_logits // 4, self.n_logits // 2, size=shape)
         draws[:, :shared] = draws[0, :shared]
         draws = draws[np.lexsort(draws.T[::-1])]
         prompts = [tuple(row[:length].tolist()) for row in draws]

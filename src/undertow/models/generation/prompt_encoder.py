@@ -133,6 +133,12 @@ class PromptEncoder:
         """Each query in tokens, or why it is not supported, in order."""
         return [attempt(self._encode_prompt, place, query) for place, query in enumerate(queries)]
 
+    def template_notes(self) -> list[str]:
+        """Notes on the chat template."""
+        if CLOCK not in str(self.tokenizer.chat_template or ""):
+            return []
+        return [f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}"]
+
     def _encode_prompt(self, place: int, query: Query) -> EncodedPrompt:
         """The query with as many of its last examples as fit, by bisection."""
         if not isinstance(query, GeneratedQuery):
@@ -288,10 +294,3 @@ def _apply_template(tokenizer: Any, prompt: str, system_prompt: str, **options: 
         template = f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
     messages.append({"role": "user", "content": prompt})
     return tokenizer.apply_chat_template(messages, chat_template=template, **options)
-
-
-def template_notes(tokenizer: Any) -> list[str]:
-    """Notes on the template."""
-    if CLOCK not in str(tokenizer.chat_template or ""):
-        return []
-    return [f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}"]

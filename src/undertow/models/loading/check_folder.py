@@ -142,12 +142,10 @@ def _read_tokens(content: Any) -> dict[str, int]:
     """Numbers of the tokens in a tokenizer.json; {} if it is of another form."""
     try:
         vocabulary = content["model"]["vocab"]
-        pairs = (
-            vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
-        )
+        listed = vocabulary if isinstance(vocabulary, dict) else {row[0]: at for at, row in enumerate(vocabulary)}
         # Special tokens do not occur in texts: Gemma 3 has one beyond its embedding.
         added = ((one["content"], one["id"]) for one in content.get("added_tokens") or () if not one["special"])
-        return {token: number for token, number in [*pairs, *added] if isinstance(number, int)}
+        return {token: number for token, number in [*listed.items(), *added] if isinstance(number, int)}
     except (KeyError, TypeError, AttributeError, IndexError):
         return {}
 

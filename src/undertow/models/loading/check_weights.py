@@ -24,21 +24,6 @@ HEADS = r"lm_head\."
 """Prefix of the head's weights in a network whose body has no prefix."""
 
 
-def check_quantization(name: str, weights: WeightFiles) -> None:
-    """Refuse weights that are packed in a way that transformers does not read."""
-    quantization = weights.config.get("quantization_config")
-    if quantization is None:
-        return
-    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
-
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-    if str(method) not in AUTO_QUANTIZER_MAPPING:
-        raise UndertowError(
-            f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
-            "whose weights are as they were trained"
-        )
-
-
 def wrapper_prefix(
     name: str, network: Any, missing: Collection[str], unexpected: Sequence[str]
 ) -> tuple[str, dict[str, str]]:
@@ -70,9 +55,8 @@ def wrapper_prefix(
     for prefix in sorted(prefixes, key=lambda one: (len(one), one)):
         spelled = [{prefix + key, prefix + key.removeprefix(base)} & holders.keys() for key in wanted]
         if all(spelled):
-            copies.setdefault(
-                frozenset(key for one in spelled for spelling in one for key in holders[spelling]), prefix
-            )
+            read = frozenset(key for one in spelled for spelling in one for key in holders[spelling])
+            copies.setdefault(read, prefix)
     if len(copies) > 1 or any(len(read) > len(wanted) for read in copies):
         same = sorted({key for read in copies for key in read if key.endswith(longest.removeprefix(base))})
         raise UndertowError(
@@ -93,13 +77,6 @@ def body_prefix(network: Any, weights: WeightFiles) -> str:
     names = folder_tensors(weights.folder)
     wrapped = [name for name in names if name not in state and name.removeprefix(prefix) in state]
     return prefix if wrapped and all(name.startswith(prefix) for name in names) else ""
-
-
-def untied_weights(network: Any) -> list[str]:
-    """Weights that the configuration ties to others, and for which the files held other numbers, as transformers reads silently."""
-    return sorted(
-        network.get_expanded_tied_weights_keys(all_submodels=False).keys() - network.all_tied_weights_keys.keys()
-    )
 
 
 def _check_experts(name: str, weights: WeightFiles) -> None:

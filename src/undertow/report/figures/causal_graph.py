@@ -251,18 +251,12 @@ def _draw_sheet(shape: GraphShape, title: str) -> Sheet:
     low = -NODE_IN / 2 - 0.05
     axes.set(xlim=(-beyond, layout.width_in + beyond), ylim=(low, low + box.height * sheet.get_figheight()))
     for (kind, pair), way in layout.ways.items():
-        colour, width = _INK, 1.1
+        look: dict[str, Any] = {"color": _INK, "linewidth": 1.1}
         if kind == "arrow" and pair in shape.causal_arrows:
-            colour, width = _DECIDING, 2.0
+            look = {"color": _DECIDING, "linewidth": 2.0}
         elif pair in (shape.opened if kind == "arrow" else shape.opened_shared):
-            colour, width = _OPENED, 1.6
-        look: dict[str, Any] = {
-            "color": colour,
-            "linewidth": width,
-            "joinstyle": "round",
-            "capstyle": "butt",
-            "zorder": 2,
-        }
+            look = {"color": _OPENED, "linewidth": 1.6}
+        look |= {"joinstyle": "round", "capstyle": "butt", "zorder": 2}
         look |= {"arrowstyle": "<|-|>", "linestyle": _BROKEN} if kind == "shared" else {"arrowstyle": "-|>"}
         axes.add_patch(FancyArrowPatch(path=way, mutation_scale=9, **look))
     for node, centre in layout.centres.items():

@@ -96,10 +96,9 @@ def draw_aspects(results: Sequence[Result], context: str, groups: Groups = WOMAN
     empty = any(not math.isfinite(result.value) for result in every)
     without = " None: no item was of that kind, so there is no share of them." if empty else ""
     lead = f"Percent, over all occupations. Dark line: 95% interval.{dotted}"
+    draw = _draw_model if len(models) == 1 else _draw_models
     with lettering("".join([context, groups.first, groups.second, *models])):
-        figure = (_draw_model if len(models) == 1 else _draw_models)(
-            estimates, models, measures, (context, lead), aspects
-        )
+        figure = draw(estimates, models, measures, (context, lead), aspects)
     rows = []  # title of each aspect, its null values, and each model with its result
     for measure in measures:
         each = [(model, estimates.get((model, measure))) for model in models]
@@ -256,9 +255,8 @@ def draw_ranking(
         cut = [f"Of {len(places):,} occupations the {MAX_RANKED // 2} at either end are listed, {others}."]
     if empty := [name for name, result in chosen.items() if not math.isfinite(result.value)]:
         more = f", and {len(empty) - 12:,} more" if len(empty) > 12 else ""
-        left_out = [
-            f"Not shown because they have no number: {shortened(', '.join(map(named, empty[:12])), 400)}{more}."
-        ]
+        listed = shortened(", ".join(map(named, empty[:12])), 400)
+        left_out = [f"Not shown because they have no number: {listed}{more}."]
     counted = [place for place in places if math.isfinite(place.female_percent)]
     words = groups.words
     words["between"] = f"{groups.first} and {groups.second}" if groups.are_own else "a woman and a man"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -135,14 +135,8 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
         lost = course.steps[np.isnan(course.value)]
         if lost.size:
             rows_of_crosses += 1
-            cross = {
-                "marker": "x",
-                "markersize": 4.5,
-                "markeredgewidth": 1.2,
-                "color": look["color"],
-                "linestyle": "none",
-            }
-            cross |= {"transform": axes.get_xaxis_transform(), "zorder": 5}
+            cross: dict[str, Any] = {"marker": "x", "markersize": 4.5, "markeredgewidth": 1.2, "linestyle": "none"}
+            cross |= {"color": look["color"], "transform": axes.get_xaxis_transform(), "zorder": 5}
             axes.plot(lost, [0.06 * rows_of_crosses] * lost.size, **cross)
     low, high = padded(np.concatenate([*seen, np.array(measure.null_values)]), air=0.08)
     axes.set_ylim(low - min(0.07 * rows_of_crosses, 0.4) * (high - low), high)
@@ -158,9 +152,8 @@ def _scale_steps(axes: Axes, steps: Floats) -> None:
         axes.set_xscale("symlog", linthresh=least, linscale=0.4)
         axes.set_xlim(-0.1 * least if first <= 0 else 0.8 * first, 1.25 * last)
         decades = range(math.ceil(math.log10(least)), math.floor(math.log10(last)) + 1)
-        axes.xaxis.set_major_locator(
-            FixedLocator([*([0.0] if first <= 0 else []), *(10.0**decade for decade in decades)])
-        )
+        ticks = [*([0.0] if first <= 0 else []), *(10.0**decade for decade in decades)]
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
     else:
         axes.set_xlim(*padded(steps, air=0.03))
         one = FixedLocator([first])

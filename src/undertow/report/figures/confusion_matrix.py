@@ -21,9 +21,8 @@ from undertow.report.sheet import Sheet, fitted, line_in, text_width
 from undertow.report.style import COLOURS, GREY, PALE, SMALL_SIZE, current_width, lettering
 from undertow.types import Floats
 
-_SHADES = LinearSegmentedColormap.from_list("share", ["#f7f9fb", "#9cc8e3", "#0072B2", "#00324f"]).with_extremes(
-    bad=PALE
-)
+_BLUES = LinearSegmentedColormap.from_list("share", ["#f7f9fb", "#9cc8e3", "#0072B2", "#00324f"])
+_SHADES = _BLUES.with_extremes(bad=PALE)
 """From 0 to 100 percent, through the blue of the other figures, ordered by lightness."""
 _WHITE_FROM = 63.0
 """Percent from which white text has more contrast than black; both have at least 4.5 there (WCAG 2, AA)."""

@@ -119,9 +119,7 @@ def _grid(
     tables: Mapping[PanelKey, pd.DataFrame], groups: Sequence[str], lines: Mapping[PanelKey, Sequence[FittedLine]]
 ) -> _Grid:
     panels = {key: means_of(table, groups, lines.get(key, ())) for key, table in tables.items()}
-    labels = {
-        place: label for panel in panels.values() for place, label in zip(panel.at.tolist(), panel.labels, strict=True)
-    }
+    labels = dict(named for panel in panels.values() for named in zip(panel.at.tolist(), panel.labels, strict=True))
     models, prompts = (list(dict.fromkeys(key[part] for key in panels)) for part in (0, 1))
     return _Grid(panels, models, prompts, labels, w_name_of(next(iter(tables.values()))))
 

@@ -55,11 +55,7 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of variables.
-
-    Attributes:
-        selected: people after selection; None for a panel of everyone.
-    """
+    """One pair of variables; `selected` has the people after selection, None in a panel of everyone."""
 
     x_name: str
     y_name: str

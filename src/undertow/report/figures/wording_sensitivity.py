@@ -335,9 +335,8 @@ def _draw_slots(slots: Sequence[_Slot], title: str, unit: str) -> Sheet:
         at = float(rows[-1]) + 1.3
     axes.text(1.03, -0.1, "difference\n[interval]" if wide else "difference", color=GREY, va="center", transform=beside)
     ends = [slot.means[0] + np.concatenate([slot.low, slot.high]) for slot in slots]
-    axes.set(
-        xlim=padded(np.concatenate([*(slot.means for slot in slots), *ends]), 0.05, _MIN_SPAN), ylim=(at - 0.4, -0.7)
-    )
+    drawn = np.concatenate([*(slot.means for slot in slots), *ends])
+    axes.set(xlim=padded(drawn, 0.05, _MIN_SPAN), ylim=(at - 0.4, -0.7))
     axes.xaxis.set_major_locator(even_ticks(6 if wide else 3))
     axes.grid(axis="x")
     axes.set_yticks([place for place, _, _ in ticks], [text for _, text, _ in ticks])

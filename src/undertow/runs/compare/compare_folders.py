@@ -196,9 +196,7 @@ class Runs:
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
         alone = [len(models_of(record)) == 1 for record in self.records]
-        by_model = {
-            model for model, is_alone in zip(models, alone, strict=True) if models.count(model) == 1 and is_alone
-        }
+        by_model = {model for model, single in zip(models, alone, strict=True) if single and models.count(model) == 1}
         # The folder's name is enough unless it is also that of another folder or model.
         is_enough = len(set(short)) == len(short) and not by_model.intersection(short)
         places = [_writable(place) for place in (short if is_enough else map(str, self.folders))]
@@ -366,8 +364,7 @@ def _page(compared: ComparedRuns) -> str:
     margin = {} if options.margins.value is None else {"margin": options.margins.value}
     changed = ({"seed": options.seed} if options.seed else {}) | margin | ({"within": True} if options.within else {})
     python = python_call("compare", ", ".join(map(repr, folders)), changed)
-    command = command_line(
-        ["compare", *folders], changed | ({"margin": ",".join(options.margins.texts)} if margin else {})
-    )
+    given = changed | ({"margin": ",".join(options.margins.texts)} if margin else {})
+    command = command_line(["compare", *folders], given)
     provenance = provenance_rows({**circumstances(), "seed": options.seed})
     return render_page(replace(page_of(compared.comparisons, pictures, command, python, provenance), main=main))

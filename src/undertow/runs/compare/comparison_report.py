@@ -273,9 +273,8 @@ def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
     for one in comparisons:
         for note in one.notes:
             by_note.setdefault(note, []).append(pair_name(one))
-    return [
-        note if len(names) == len(comparisons) else f"{'; '.join(names)}: {note}" for note, names in by_note.items()
-    ]
+    n = len(comparisons)
+    return [note if len(names) == n else f"{'; '.join(names)}: {note}" for note, names in by_note.items()]
 
 
 def pair_name(comparison: Comparison) -> str:

@@ -290,9 +290,7 @@ class _PairedResults:
 
         if self.paired.identical or not self.keys:
             return None
-        frames = [
-            with_object_columns(observations.frame) for observations in (self.paired.baseline, self.paired.candidate)
-        ]
+        frames = [with_object_columns(one.frame) for one in (self.paired.baseline, self.paired.candidate)]
         ways = list(self.ways)
         if len(ways) > 1:  # and the cells of both clusterings
             ways.append([f"{a}\x1f{b}" for a, b in zip(*ways, strict=True)])

@@ -188,9 +188,8 @@ class _Sides:
         """Check that audit, protocol and design are equal, and that there are common items and models."""
         audits, protocols = self.facts("audit"), self.facts("protocol")
         if audits[0] != audits[1]:
-            self.refuse(
-                f"the first is a run of {audits[0]}, the second one of {audits[1]}", "compare runs of one audit"
-            )
+            problem = f"the first is a run of {audits[0]}, the second one of {audits[1]}"
+            self.refuse(problem, "compare runs of one audit")
         if protocols[0] != protocols[1] and not _readings(*self.runs):
             problem = f"the first has protocol {protocols[0]}, the second {protocols[1]}"
             self.refuse(problem, "run one of them again under the protocol of the other")
@@ -254,10 +253,8 @@ class _Sides:
     @property
     def other_texts(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         """The manifest's entries of matched models with different texts."""
-        entries = [
-            (_of_model(self.runs[0].manifest, one), _of_model(self.runs[1].manifest, other))
-            for one, other in self.models
-        ]
+        first, second = (run.manifest for run in self.runs)
+        entries = [(_of_model(first, one), _of_model(second, other)) for one, other in self.models]
         return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
 
     def check_items(self, first: pd.DataFrame, second: pd.DataFrame, *, n_answered: int) -> None:

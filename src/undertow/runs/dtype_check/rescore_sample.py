@@ -16,22 +16,13 @@ import numpy as np
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.errors import LOGGER, UndertowError
+from undertow.inference.sanity_check import DecidedQuery, by_group
 from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.resolve_weights import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
 from undertow.stats.intervals.cluster_errors import jackknife_interval, random_groups
-from undertow.types import (
-    Answer,
-    ClozeQuery,
-    ConstrainedGenerateQuery,
-    Floats,
-    GenerateQuery,
-    Item,
-    Query,
-    Scores,
-    query_digest,
-)
+from undertow.types import Answer, ConstrainedGenerateQuery, Floats, Item, Query, Scores, query_digest
 
 if TYPE_CHECKING:
     from undertow.runs.collect import ModelRun
@@ -204,12 +195,10 @@ def preferred(query: Query, answer: Answer) -> str | int:
     if isinstance(query, ConstrainedGenerateQuery) or not answer.logprobs_nats:
         return answer.text
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
-    if not isinstance(query, (ClozeQuery, GenerateQuery)):
+    if not isinstance(query, DecidedQuery):
         return int(nats.argmax())
     probs = np.exp(nats - nats.max()) if nats.max() > -np.inf else np.zeros(len(nats))
-    sums: dict[str, float] = {}
-    for option, prob in zip(query.options, probs, strict=True):
-        sums[option.group] = sums.get(option.group, 0.0) + float(prob)
+    sums = by_group(query, probs)
     return max(sums, key=lambda group: sums[group])
 
 

@@ -161,9 +161,8 @@ def moved_by(result: Result, error: float) -> Result:
     p, q = _moved_test((result.p, result.q), result, value)
     if f"{OTHER_TEST}_p" in extras:
         names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
-        extras |= zip(
-            names, _moved_test((extras[names[0]], extras.get(names[1], math.nan)), result, value), strict=True
-        )
+        other = extras[names[0]], extras.get(names[1], math.nan)
+        extras |= zip(names, _moved_test(other, result, value), strict=True)
     return replace(result, value=value, low=low, high=high, p=p, q=q, extras=extras)
 
 

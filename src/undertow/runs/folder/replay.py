@@ -6,7 +6,6 @@ several models, `replay:FOLDER@MODEL` names one.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from undertow.models.base import (
     Outcome,
     UnsupportedQueryError,
 )
-from undertow.runs.folder.storage import OBSERVATIONS, read_record
+from undertow.runs.folder.storage import OBSERVATIONS, read_record, sha256_of
 from undertow.types import (
     BLANK,
     GENERATION,
@@ -84,7 +83,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         name=request.name,
         family="replay",
         source=f"{folder.absolute().name}: {name}",
-        revision=hashlib.sha256((folder / OBSERVATIONS).read_bytes()).hexdigest(),
+        revision=sha256_of(folder / OBSERVATIONS),
         dtype="as recorded",
         scoring_method=scoring_method,
     )

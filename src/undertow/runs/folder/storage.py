@@ -150,7 +150,7 @@ def write_record(
         if record.precision is not None:
             (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
         write_report(draft)
-        write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: _sha256(draft / RESULTS)})
+        write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: sha256_of(draft / RESULTS)})
 
     write_folder(folder, str(record.manifest["run_key"]), fill, RUN, overwrite=overwrite)
 
@@ -171,11 +171,8 @@ RUN = Kind(
 
 def read_challenge(path: Path, name: str) -> tuple[str, bytes] | None:
     """Name and content of the copy of a challenge file in a run folder; None where the path is no such file."""
-    return (
-        (name, read_file(path, MAX_CHALLENGE_BYTES, "a challenge file"))
-        if name in CHALLENGES and is_plain_file(path)
-        else None
-    )
+    is_copy = name in CHALLENGES and is_plain_file(path)
+    return (name, read_file(path, MAX_CHALLENGE_BYTES, "a challenge file")) if is_copy else None
 
 
 def read_record(folder: Path) -> Record:
@@ -194,7 +191,7 @@ def read_record(folder: Path) -> Record:
     content = read_json(path)
     _refuse_wrong(path, wrong_in_results(content))
     results = [_result(row, str(path)) for row in content["results"]]
-    if results_sha256 and results_sha256 != _sha256(path):
+    if results_sha256 and results_sha256 != sha256_of(path):
         _refuse_wrong(path, "it was changed after the run")
     _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
     return Record(manifest, observations, results, _read_precision(folder))
@@ -251,9 +248,8 @@ def check_observations(record: Record) -> None:
         known |= {f"{one} over {other}" for names in crossed for one, other in permutations(names, 2)}
         unknown = {group.get(column, "") for group in own} - known
         if unknown:
-            _refuse_wrong(
-                Path(OBSERVATIONS), f"it has no row with the {column} {min(unknown)!r}, which {RESULTS} names"
-            )
+            problem = f"it has no row with the {column} {min(unknown)!r}, which {RESULTS} names"
+            _refuse_wrong(Path(OBSERVATIONS), problem)
 
 
 def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
@@ -329,9 +325,8 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
         return None
     content = read_file(path, MAX_PRECISION_BYTES, "a table of precision errors")
     try:
-        table = (
-            pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False).rename(columns=csv_value).map(csv_value)
-        )
+        read = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        table = read.rename(columns=csv_value).map(csv_value)
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
         return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
     except (ValueError, KeyError) as error:
@@ -355,7 +350,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file (64 hex digits)."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

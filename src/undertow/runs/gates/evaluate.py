@@ -240,12 +240,9 @@ def gate(
     first, *others = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
     # The first one also reports rules for audits of which there is no run.
     audits = dict.fromkeys(run.audit for run in (first, *others))
+    there = f"and there are those of {', '.join(audits)}"
     unused = [
-        _nothing(
-            read,
-            rule,
-            f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {', '.join(audits)}",
-        )
+        _nothing(read, rule, f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, {there}")
         for rule in read.rules
         if rule.audit and rule.audit not in audits
     ]
@@ -296,21 +293,14 @@ class Check:
             farness = 0.0 if min(far) <= 0.0 <= max(far) else min(map(abs, far))
         return farness - abs(self.start - self.start_null_value) if self.since else farness
 
-    @property
-    def has_no_null_value(self) -> bool:
-        """Whether there is a value without a null value."""
-        unknown = math.isnan(self.null_value) or (bool(self.since) and math.isnan(self.start_null_value))
-        return unknown and math.isfinite(self.result.value)
-
     def reason(self, of: str) -> str:
         """Reason of a missing number."""
         if self.result.note:
             return self.result.note.rstrip(".")
         if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
             return "it has no interval"
-        return {P: "it is not tested", Q: "it is not tested", MISSING_PERCENT: "it has no items"}.get(
-            of, "the run does not say why"
-        )
+        reasons = {P: "it is not tested", Q: "it is not tested", MISSING_PERCENT: "it has no items"}
+        return reasons.get(of, "the run does not say why")
 
     def name(self, of: str, levels: Sequence[str]) -> str:
         """The subject in words."""
@@ -386,16 +376,15 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
     subject = name if of == VALUE else f"{of} of {name}"
     allows = f"rule {rule.name!r} allows {rule.allowed}"
     number, judged = check.number(of), math.nan
+    has_no_null = math.isnan(check.null_value) or (bool(check.since) and math.isnan(check.start_null_value))
     if of in OF_OTHERS and check.n_clusters < fewest_clusters():
         # Even if the rule would pass: a smaller run must not pass a gate.
         clusters = counted(round(check.n_clusters), "cluster")
         outcome = ERROR
         message = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
-    elif of in MAGNITUDES and check.has_no_null_value:
-        outcome, message = (
-            ERROR,
-            f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number",
-        )
+    elif of in MAGNITUDES and has_no_null and math.isfinite(check.result.value):
+        outcome = ERROR
+        message = f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number"
     elif math.isfinite(number):
         outcome, judged = PASSED if rule.accepts(number) else FAILED, number
         message = f"{check.sentence(rule, number, name)}, and {allows}"
@@ -422,10 +411,8 @@ def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check]
     for key, level in wanted:
         keys = dict.fromkeys(key for check in measure for key in check.group)
         if key not in keys:
-            return (
-                [],
-                f"where.{key} is not a key of {rule.measure} in {run}{closest(key, keys)}; it has {shorten_list(keys, MAX_NAMED)}",
-            )
+            message = f"where.{key} is not a key of {rule.measure} in {run}{closest(key, keys)}"
+            return [], f"{message}; it has {shorten_list(keys, MAX_NAMED)}"
         levels = dict.fromkeys(check.group.get(key, "") for check in measure)
         if level not in levels:
             message = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"

@@ -64,10 +64,9 @@ def write_refusal(sentence: str, path: Path) -> None:
 
 def _counted(judged: Sequence[RuleResult]) -> dict[str, str]:
     outcomes = [one.outcome for one in judged]
-    counts = {
-        name: outcomes.count(kind) for name, kind in (("failures", FAILED), ("errors", ERROR), ("skipped", SKIPPED))
-    }
-    return {name: str(count) for name, count in {"tests": len(outcomes), **counts}.items()} | _NO_TIME
+    kinds = {"failures": FAILED, "errors": ERROR, "skipped": SKIPPED}
+    counts = {name: str(outcomes.count(kind)) for name, kind in kinds.items()}
+    return {"tests": str(len(outcomes)), **counts, **_NO_TIME}
 
 
 def _write(root: ET.Element, path: Path) -> None:

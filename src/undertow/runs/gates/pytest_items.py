@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -86,7 +85,9 @@ class RuleItem(pytest.Item):
         item: RuleItem = cls.from_parent(parent, name=name, nodeid=f"{parent.nodeid}::{name}")
         item.judged, item.rules = judged, gate.rules.path
         item.add_marker(ROOT)
-        item.user_properties = [(name, str(value)) for name, value in _properties(judged).items()]
+        # In pytest's JUnit file.
+        facts = {name: value for name, value in judged.as_json().items() if name in ("measure", "of", "number")}
+        item.user_properties = [(name, printable(str(facts[name]))) for name in facts if facts[name] is not None]
         return item
 
     def setup(self) -> None:
@@ -109,9 +110,3 @@ class RuleItem(pytest.Item):
 def _from(folder: Path, path: Path) -> Path:
     """The path relative to a parent folder."""
     return path.relative_to(folder) if path.is_relative_to(folder) else path
-
-
-def _properties(judged: RuleResult) -> dict[str, Any]:
-    """Properties of the test in pytest's JUnit file."""
-    values = judged.as_json()
-    return {name: printable(str(values[name])) for name in ("measure", "of", "number") if values[name] is not None}
