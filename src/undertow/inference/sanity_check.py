@@ -180,7 +180,7 @@ def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         100 * estimate.high,
         reasons[0] if reasons else "",
         sum(could_turn),
-        sum(one and turns for one, turns in zip(right, could_turn, strict=True)),
+        sum(one and changes for one, changes in zip(right, could_turn, strict=True)),
         100 * max([1 / n_groups, *(n / golds.total() for n in golds.values())]),
     )
 
