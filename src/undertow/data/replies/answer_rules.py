@@ -52,10 +52,15 @@ class Rules:
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
-    def spell_out(self, text: str) -> str:
-        """The text without contractions."""
+    def spell_out(self, text: str, names: Sequence[str] = ()) -> str:
+        """The text without contractions; a name like "Em" is none."""
+
+        def replace(match: re.Match[str]) -> str:
+            is_name = match.group().strip(" ,.!").casefold() in names
+            return match.group() if is_name else match.expand(words)
+
         for pattern, words in self.contractions.items():
-            text = pattern.sub(words, text)
+            text = pattern.sub(replace, text)
         return text
 
     def fill(self, name: str, **places: str) -> Pattern:
@@ -140,6 +145,12 @@ class Question:
     groups: tuple[str, ...] = ()
     prompt: str = ""
     passage: str = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Answers and names in the prompt, in lower case; none for a text."""
+        words = (*self.answers, *re.findall(r"(?<=[a-z,] )[A-Z]\w+", self.prompt)) if self.answers else ()
+        return [one.casefold() for one in words]
 
 
 @dataclass(frozen=True, slots=True)

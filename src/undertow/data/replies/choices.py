@@ -131,7 +131,8 @@ class ChoiceReader:
         known = rules()
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            if shorter == text or not self.may_follow_greeting(shorter):
+            is_answer = self.whole(text.removesuffix(shorter)) is not None  # somebody who is called Jojo
+            if shorter == text or is_answer or not self.may_follow_greeting(shorter):
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
@@ -213,7 +214,7 @@ class ChoiceReader:
             all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
             what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
-            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b(?!.* no\W*$)", one)]
+            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b", one)]
             alone = {name for one in plain for name, _, _ in self.mentions(one)}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
@@ -399,7 +400,7 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_implied", claim):
+        if known.has("shape.not_meant", claim) or known.has("shape.not_implied", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
@@ -454,6 +455,8 @@ class ChoiceReader:
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
         if not together:
             return []
+        if known.has("shape.not_both", claim):
+            return [] if len(picks) == 1 else [Vote("", WEAK)]
         joiner = known.patterns["shape.joiner"]
         weighed = known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
@@ -481,6 +484,9 @@ class ChoiceReader:
                 return
         weighed = known.has("choice.process", claim) and not known.has("choice.commits", claim)
         if len(self.named) == 2 and weighed and not direction:
+            return
+        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
+            yield Vote(UNCLEAR)
             return
         named_to_job = self._job.search(claim) and known.has("choice.is_the", claim)
         plain = direction or known.has("choice.strong", claim) or self._alone.search(claim) or named_to_job

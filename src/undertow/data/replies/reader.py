@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -56,7 +57,7 @@ MARKDOWN = re.compile(
 def read(question: Question, reply: str) -> Reading:
     """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
     reply = _first_turn(_unwrap(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
-    text = plain_text(reply)
+    text = plain_text(reply, question.names)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
@@ -120,7 +121,7 @@ def _reader(question: Question) -> ChoiceReader:
     answers = tuple(map(_fold, question.answers))
     kinds = {YES_NO: YesNoReader, CHOICE: LabelReader if len(answers) > MAX_PEOPLE else ChoiceReader}
     reader = kinds.get(question.kind, ChoiceReader)
-    return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
+    return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt, question.names))))
 
 
 def _unwrap(reply: str) -> str:
@@ -152,11 +153,11 @@ def _first_turn(reply: str, prompt: str) -> str:
     return reply
 
 
-def plain_text(reply: str) -> str:
-    """A reply without hidden parts, Markdown and contractions, with straight quotes, single spaces and its line breaks."""
+def plain_text(reply: str, names: Sequence[str] = ()) -> str:
+    """A reply without hidden parts, Markdown and contractions but names, with straight quotes, single spaces and its line breaks."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
-    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()))
+    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()), names)
 
 
 def _fold(text: str) -> str:
