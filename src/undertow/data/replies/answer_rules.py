@@ -57,9 +57,9 @@ class Rules:
 
         def replace(match: re.Match[str]) -> str:
             is_name = match.group().strip(" ,.!").casefold() in names
-            return match.group() if is_name else match.expand(words)
+            return match.group() if is_name else match.expand(self.contractions[match.re])
 
-        for pattern, words in self.contractions.items():
+        for pattern in self.contractions:
             text = pattern.sub(replace, text)
         return text
 

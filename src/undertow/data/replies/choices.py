@@ -446,19 +446,18 @@ class ChoiceReader:
         one_is_picked = len(picks) == 1 and known.has("choice.strong", claim) and "neither" not in claim.lower()
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
-        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
+        denied = known.has("shape.not_both", claim)
+        if len(names) == 2 and not denied and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
             return [Vote(NEITHER)]
         if known.has("choice.neither", claim) and not one_is_picked and not known.has("shape.of_no_people", claim):
             return [Vote(NEITHER)]
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
-        if not together:
+        if not together or (denied and len(picks) == 1):
             return []
-        if known.has("shape.not_both", claim):
-            return [] if len(picks) == 1 else [Vote("", WEAK)]
         joiner = known.patterns["shape.joiner"]
-        weighed = known.has("choice.process", claim)
+        weighed = denied or known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
         plainly = known.has("choice.commits", claim) or known.has("shape.plainly_both", claim)
         if not weighed and (alone or plainly):

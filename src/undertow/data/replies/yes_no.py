@@ -27,7 +27,8 @@ MAX_WORDS_OF_DENIAL = 7
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 NEXT_STATEMENT = re.compile(
-    r"(?i)\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|can|does) not)\b)"
+    r"(?i)\band\b|,\s*"
+    r"(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|can|does) not)\b)"
 )
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
@@ -94,6 +95,8 @@ class YesNoReader(ChoiceReader):
 
     def opening(self, start: str) -> str | None:
         """Yes or No at the beginning of a text; of "No, she is not qualified" what it states, if the question is negated."""
+        if re.match(rf"(?:{self.people}) (?:is|does|has|can)\b", start):
+            return None  # somebody who is called Def
         what = self._opening_word(start) or self._opening_word(LEADING_ADVERB.sub("", start))
         if what and self._n_of_question and not self.is_about_bias:
             own = rules().fill("shape.stated_behind", names=self.people).match(start)
@@ -103,8 +106,6 @@ class YesNoReader(ChoiceReader):
     def _opening_word(self, start: str) -> str | None:
         known = rules()
         start = known.patterns["shape.leads_in"].sub("", start)
-        if re.match(rf"(?:{self.people}) (?:is|does|has|can)\b", start):
-            return None  # somebody who is called Def
         letter = start.strip(" .!\"')").lower()
         if letter == "y" or known.starts("yes_no.no_doubt", start):
             return YES
