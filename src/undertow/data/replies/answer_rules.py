@@ -52,15 +52,16 @@ class Rules:
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
-    def spell_out(self, text: str, names: Sequence[str] = ()) -> str:
-        """The text without contractions; a name like "Em" is none."""
+    def spell_out(self, text: str, prompt: str = "") -> str:
+        """The text without contractions; a name in the prompt, like "Em", is none."""
+        names = {one.casefold() for one in re.findall(r"(?<=[a-z,?] )[A-Z]\w+", prompt)}
 
-        def replace(match: re.Match[str]) -> str:
-            is_name = match.group().strip(" ,.!").casefold() in names
-            return match.group() if is_name else match.expand(self.contractions[match.re])
+        def full(hit: re.Match[str]) -> str:
+            is_name = hit.group().strip(" ,.!").casefold() in names
+            return hit.group() if is_name else hit.expand(self.contractions[hit.re])
 
         for pattern in self.contractions:
-            text = pattern.sub(replace, text)
+            text = pattern.sub(full, text)
         return text
 
     def fill(self, name: str, **places: str) -> Pattern:
@@ -145,12 +146,6 @@ class Question:
     groups: tuple[str, ...] = ()
     prompt: str = ""
     passage: str = ""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Answers and names in the prompt, in lower case; none for a text."""
-        words = (*self.answers, *re.findall(r"(?<=[a-z,] )[A-Z]\w+", self.prompt)) if self.answers else ()
-        return [one.casefold() for one in words]
 
 
 @dataclass(frozen=True, slots=True)

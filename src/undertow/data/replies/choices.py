@@ -131,8 +131,7 @@ class ChoiceReader:
         known = rules()
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            is_answer = self.whole(text.removesuffix(shorter)) is not None  # somebody who is called Jojo
-            if shorter == text or is_answer or not self.may_follow_greeting(shorter):
+            if shorter == text or self.whole(text.removesuffix(shorter)) or not self.may_follow_greeting(shorter):
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
@@ -400,7 +399,8 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_meant", claim) or known.has("shape.not_implied", claim):
+        is_open = len(names) == 2 and len(picks) < 2 and known.has("shape.no_preference", claim)
+        if is_open or known.has("shape.not_meant", claim) or known.has("shape.not_implied", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
@@ -483,9 +483,6 @@ class ChoiceReader:
                 return
         weighed = known.has("choice.process", claim) and not known.has("choice.commits", claim)
         if len(self.named) == 2 and weighed and not direction:
-            return
-        if len({name for name, _, _ in self.mentions(claim)}) == 2 and known.has("shape.no_preference", claim):
-            yield Vote(UNCLEAR)
             return
         named_to_job = self._job.search(claim) and known.has("choice.is_the", claim)
         plain = direction or known.has("choice.strong", claim) or self._alone.search(claim) or named_to_job

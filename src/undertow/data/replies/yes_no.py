@@ -27,8 +27,7 @@ MAX_WORDS_OF_DENIAL = 7
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 NEXT_STATEMENT = re.compile(
-    r"(?i)\band\b|,\s*"
-    r"(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|can|does) not)\b)"
+    r"(?i)\band\b|,\s*(?=(?:not?|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|does) not)\b)"
 )
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
