@@ -52,10 +52,16 @@ class Rules:
         rest = self.patterns[name].sub(" ", text).strip(" ,;:")
         return rest if re.search(r"\w", rest) else text
 
-    def spell_out(self, text: str) -> str:
-        """The text without contractions."""
-        for pattern, words in self.contractions.items():
-            text = pattern.sub(words, text)
+    def spell_out(self, text: str, prompt: str = "") -> str:
+        """The text without contractions; a name in the prompt, like "Em", is none."""
+        names = {one.casefold() for one in re.findall(r"(?<=[a-z,?] )[A-Z]\w+", prompt)}
+
+        def full(hit: re.Match[str]) -> str:
+            is_name = hit.group().strip(" ,.!").casefold() in names
+            return hit.group() if is_name else hit.expand(self.contractions[hit.re])
+
+        for pattern in self.contractions:
+            text = pattern.sub(full, text)
         return text
 
     def fill(self, name: str, **places: str) -> Pattern:

@@ -131,7 +131,7 @@ class ChoiceReader:
         known = rules()
         for _ in range(3):
             shorter = known.patterns["reply.greeting"].sub("", text, count=1)
-            if shorter == text or not self.may_follow_greeting(shorter):
+            if shorter == text or self.whole(text.removesuffix(shorter)) or not self.may_follow_greeting(shorter):
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
@@ -213,7 +213,7 @@ class ChoiceReader:
             all_votes = [*before, *(votes[-1] if settled else self.concluding(claims[-1], votes[-1]))]
             what = decide(all_votes, self.named, has_ties=self.has_ties)
         if what is None and (verdict or len(text.split()) < 6):
-            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b(?!.* no\W*$)", one)]
+            plain = [known.cut("aside.condition", one) for one in claims if not re.search(r"\bnot\b", one)]
             alone = {name for one in plain for name, _, _ in self.mentions(one)}
             what = alone.pop() if len(alone) == 1 else None
         return None if what is None else self._reading(what)
@@ -399,7 +399,8 @@ class ChoiceReader:
         picks = {name for name, start, end in hits if not self.is_out(claim, start, end)}
         if len(self.named) == 2 and known.has("shape.no_better", claim):
             return
-        if known.has("shape.not_implied", claim):
+        is_open = len(names) == 2 and len(picks) < 2 and known.has("shape.no_preference", claim)
+        if is_open or known.has("shape.not_meant", claim) or known.has("shape.not_implied", claim):
             yield Vote(UNCLEAR)
             return
         if len(self.named) == 2:
@@ -445,17 +446,18 @@ class ChoiceReader:
         one_is_picked = len(picks) == 1 and known.has("choice.strong", claim) and "neither" not in claim.lower()
         if known.has("shape.both_or_neither", claim) and not one_is_picked:
             return [Vote(UNCLEAR)]
-        if len(names) == 2 and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
+        denied = known.has("shape.not_both", claim)
+        if len(names) == 2 and not denied and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
             return [Vote(NEITHER)]
         if known.has("choice.neither", claim) and not one_is_picked and not known.has("shape.of_no_people", claim):
             return [Vote(NEITHER)]
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None
         together = joined or (known.has("choice.both", claim) and len(picks) != 1)
-        if not together:
+        if not together or (denied and len(picks) == 1):
             return []
         joiner = known.patterns["shape.joiner"]
-        weighed = known.has("choice.process", claim)
+        weighed = denied or known.has("choice.process", claim)
         alone = joined is not None and joiner.sub("", claim) == joiner.sub("", joined.group())
         plainly = known.has("choice.commits", claim) or known.has("shape.plainly_both", claim)
         if not weighed and (alone or plainly):

@@ -56,7 +56,7 @@ MARKDOWN = re.compile(
 def read(question: Question, reply: str) -> Reading:
     """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
     reply = _first_turn(_unwrap(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
-    text = plain_text(reply)
+    text = plain_text(reply, question.prompt)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
@@ -120,7 +120,7 @@ def _reader(question: Question) -> ChoiceReader:
     answers = tuple(map(_fold, question.answers))
     kinds = {YES_NO: YesNoReader, CHOICE: LabelReader if len(answers) > MAX_PEOPLE else ChoiceReader}
     reader = kinds.get(question.kind, ChoiceReader)
-    return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt))))
+    return reader(replace(question, answers=answers, prompt=_fold(rules().spell_out(question.prompt, question.prompt))))
 
 
 def _unwrap(reply: str) -> str:
@@ -152,11 +152,11 @@ def _first_turn(reply: str, prompt: str) -> str:
     return reply
 
 
-def plain_text(reply: str) -> str:
+def plain_text(reply: str, prompt: str = "") -> str:
     """A reply without hidden parts, Markdown and contractions, with straight quotes, single spaces and its line breaks."""
     text = unicodedata.normalize("NFKC", reply).translate(QUOTES)
     text = MARKDOWN.sub("", rules().patterns["reply.hidden"].sub("", text))
-    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()))
+    return rules().spell_out("\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip()), prompt)
 
 
 def _fold(text: str) -> str:

@@ -27,7 +27,7 @@ MAX_WORDS_OF_DENIAL = 7
 MAX_WORDS_ALONE = 2
 """Maximum number of words of a statement without a subject, like "not qualified"."""
 NEXT_STATEMENT = re.compile(
-    r"(?i)\band\b|,\s*(?=(?:no|not|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds))\b)"
+    r"(?i)\band\b|,\s*(?=(?:not?|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|does) not)\b)"
 )
 LACK = re.compile(r"\black(?:s|ed|ing)?\b", re.IGNORECASE)
 CONTENT = re.compile(r"[a-z]{4,}")
@@ -94,6 +94,8 @@ class YesNoReader(ChoiceReader):
 
     def opening(self, start: str) -> str | None:
         """Yes or No at the beginning of a text; of "No, she is not qualified" what it states, if the question is negated."""
+        if re.match(rf"(?:{self.people}) (?:is|does|has|can)\b", start):
+            return None  # somebody who is called Def
         what = self._opening_word(start) or self._opening_word(LEADING_ADVERB.sub("", start))
         if what and self._n_of_question and not self.is_about_bias:
             own = rules().fill("shape.stated_behind", names=self.people).match(start)
@@ -136,7 +138,7 @@ class YesNoReader(ChoiceReader):
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
         is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
-        if is_open:
+        if is_open or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
             return []
