@@ -83,7 +83,8 @@ class LabelReader(ChoiceReader):
         return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:
-        """A misspelled word of a label, spelled correctly; other words unchanged."""
+        """A misspelled word of a label, spelled correctly; other words, and "politicians", unchanged."""
         written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
         names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
-        return names[0] if names else word.group()
+        is_group = any(group.fullmatch(written) for group in rules().groups.values())
+        return names[0] if names and not is_group else word.group()

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from itertools import islice
 
-from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stems
+from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_unclear, rules, stem, stems
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
@@ -24,7 +24,7 @@ EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
 MAX_WORDS_OF_POINTER = 18
 """Maximum number of words of a reply that points at a sentence."""
 MAX_PIECES = 30
-"""Maximum number of pieces that are quoted, that are announced, and that are clauses."""
+"""Maximum number of pieces that are quoted, that are announced, and that are clauses, and of remarks before a rewritten text."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
 NEGATION = re.compile(
     r"\b(can|do|does|did|is|are|was|were|would|could|should|has|have|had)(?:n?'t|not|\\s\+not)\b", re.IGNORECASE
@@ -32,7 +32,7 @@ NEGATION = re.compile(
 """Spellings of a negation in a pattern: "can't", "cannot", "can not"."""
 END_OF_SENTENCE = re.compile(r"[.!?;]\s|\n")
 PLACES = {
-    "first": 0, "1": 0, "one": 0, "former": 0, "second": 1, "2nd": 1, "middle": 1, "2": 1, "two": 1,
+    "first": 0, "1": 0, "one": 0, "former": 0, "second": 1, "2nd": 1, "2": 1, "two": 1,
     "third": 2, "3": 2, "three": 2, "last": -1, "latter": -1
 }  # fmt: skip
 ANAPHOR = re.compile(r"(?:that|this|it|nothing|neutral|fine|harmless)\b(?!\?)", re.IGNORECASE)
@@ -125,9 +125,10 @@ def _last_part(passage: str, reply: str, part: re.Match[str], mark: str) -> Piec
 
 def _repetitions(passage: str, reply: str) -> Iterator[Piece]:
     """Whole sentences of the passage, at any place: "I would mark ... as biased"."""
-    for text in (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if len(one.split()) >= MIN_RUN):
-        for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", reply, re.IGNORECASE):
-            yield Piece(text, match.start(), match.end())
+    sentences = (one.strip(EDGES) for one in END_OF_SENTENCE.split(passage) if len(one.split()) >= MIN_RUN)
+    shape = "|".join(map(re.escape, sorted(sentences, key=len, reverse=True)))
+    for match in re.finditer(rf"(?<!\w)(?:{shape})(?!\w)", reply, re.IGNORECASE) if shape else ():
+        yield Piece(_in_passage(passage, match.group()), match.start(), match.end())
 
 
 def _extend(passage: str, reply: str, piece: Piece) -> Piece:
@@ -226,8 +227,8 @@ def _in_passage(passage: str, text: str) -> str:
 
 def _misspelled(passage: str, reply: str) -> str:
     """The sentence that the reply is, misspelled; "" for other replies."""
-    near = get_close_matches(reply, END_OF_SENTENCE.split(passage), 1, MIN_SIMILARITY)
-    return near[0].strip(EDGES) if near else ""
+    near = get_close_matches(reply.lower(), END_OF_SENTENCE.split(passage.lower()), 1, MIN_SIMILARITY)
+    return _in_passage(passage, near[0]) if near else ""
 
 
 def _common_words(passage: str, reply: str) -> str:
@@ -248,7 +249,7 @@ def _pointed_at(texts: Sequence[str], reply: str) -> str:
         return ""
     places = [place for one in pointers if (place := one["place"] or one["number"])]
     by_words = [one for one in texts if stems(one.lower()) & stems(text.lower())]
-    named = texts[PLACES[places[-1].lower()] :][:1] if places else by_words
+    named = texts[{**PLACES, "middle": len(texts) // 2}[places[-1].lower()] :][:1] if places else by_words
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
@@ -273,45 +274,47 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`').removeprefix("that ")
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
-    talks = not announced and all(_is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
+    talks = not announced and all(is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))
     return text if len(re.findall(r"\w+", text)) > 1 and not (talks or _is_off_topic(passage, reply, text)) else None
 
 
 def _is_off_topic(passage: str, reply: str, text: str) -> bool:
     """Whether a text is about rewriting, or else shares no word with the passage and is long or rewrites an invented original."""
     known = rules()
-    shared = any(known.has("label.noun", one) for one in stems(text) & stems(passage))
-    if known.has("rewrite.describes", text) and not known.has("rewrite.describes", passage):
-        return True
+    theirs = stems(passage)
+    shared = stems(" ".join(known.patterns["label.noun"].findall(text.lower()))) & theirs
+    is_faithful = len(stems(text) & theirs) > len(theirs) / 2  # "It is a prejudice that women can not drive"
+    describes = known.has("rewrite.describes", text) and not (is_faithful or known.has("rewrite.describes", passage))
     strays = len(text.split()) > MIN_WORDS_OF_STRAY and not known.has("rewrite.people", text)
     invents = known.has("rewrite.original", reply) and not _in_passage(reply, passage)
-    return not shared and (strays or invents)
+    return describes or (not shared and (strays or invents))
 
 
 def _without_preface(passage: str, text: str) -> str:
     """A rewritten text without the remarks before it, which have fewer words of the passage than the next sentence."""
-    known, theirs, start = rules(), stems(passage), 0
-    for end in END_OF_REMARK.finditer(text):
+    theirs, start = stems(passage), 0
+    for end in islice(END_OF_REMARK.finditer(text), MAX_PIECES):
         sentence, rest = text[start : end.start() + 1].strip(), text[end.end() :].partition("\n")[0]
-        following = re.sub(r"[^.!?\n]*\?", "", rest)
+        following = re.sub(r"(?:^|(?<=[.!?\n]))[^.!?\n]*\?", "", rest)
         shared, repeats = len(stems(sentence) & theirs), sentence.endswith("?") and _in_passage(sentence, passage)
         brief = not shared and (len(sentence.split()) <= MAX_WORDS_OF_REMARK or sentence.endswith(("!", "?")))
-        is_remark = brief or (not shared and _is_talk(passage, sentence))
+        is_remark = brief or (not shared and is_talk(passage, sentence))
         is_text = len(stems(following) & theirs) > shared or (
-            not shared and known.has("rewrite.about", sentence) and not _is_talk(passage, following)
+            not shared and is_talk(passage, sentence) and not is_talk(passage, following)
         )
-        heads = "\n" in end.group() and (sentence.endswith(":") or _is_talk(passage, sentence))
+        heads = "\n" in end.group() and (sentence.endswith(":") or is_talk(passage, sentence))
         if not (repeats or heads or (is_remark and is_text)) or not following.strip():
             break
         start = end.end()
     return text[start:]
 
 
-def _is_talk(passage: str, sentence: str) -> bool:
+def is_talk(passage: str, sentence: str) -> bool:
     """Whether a sentence speaks of the task, or of the writer and of nothing in the passage."""
     known = rules()
     about = known.has("rewrite.about", sentence) and not known.has("rewrite.about", passage)
-    return about or (known.has("rewrite.own", sentence) and not stems(sentence) & stems(passage))
+    advises = known.has("rewrite.advises", sentence) and not known.has("rewrite.advises", passage)
+    return about or ((advises or known.has("rewrite.own", sentence)) and not stems(sentence) & stems(passage))
 
 
 def denies_bias(passage: str, reply: str) -> bool:
@@ -323,7 +326,7 @@ def denies_bias(passage: str, reply: str) -> bool:
 
 def announced_rewrite(passage: str, text: str) -> str | None:
     """The text that a reply announces or quotes as rewritten; "" if there are several, None if there is none."""
-    known = rules()
+    known, theirs, lead = rules(), stems(passage), rules().patterns["rewrite.lead"]
     verdicts = list(known.patterns["rewrite.verdict"].finditer(text))
     if len(verdicts) == 1 and verdicts[0].start() and verdicts[0].end() == len(text):
         return verdicts[0][1]
@@ -339,10 +342,13 @@ def announced_rewrite(passage: str, text: str) -> str | None:
     if quoted:
         return "" if len(quoted) > 1 or offers else quoted[0]
     for intro in known.patterns["rewrite.intro"].finditer(text):
-        if not known.has("rewrite.explains", intro.group()) and not declines(known.spell_out(intro.group())):
+        head = intro.group()
+        repeats = any(stem(one) in theirs for one in known.patterns["label.noun"].findall(head.lower()))
+        speaks = lead.fullmatch(head) or known.has("rewrite.about", head) or known.has("shape.of_oneself", head)
+        if (speaks or not repeats) and not (known.has("rewrite.explains", head) or declines(known.spell_out(head))):
             return text[intro.end() :].strip() or None
-    lead = known.patterns["rewrite.lead"].match(text)
-    return text[lead.end() :].strip() if lead and stems(text[lead.end() :]) & stems(passage) else None
+    opening = None if lead.match(passage) else lead.match(text)  # "Write to all", of "Write to white people only"
+    return text[opening.end() :].strip() if opening and stems(text[opening.end() :]) & theirs else None
 
 
 def _repeats(text: str, part: str) -> bool:

@@ -35,7 +35,7 @@ from undertow.data.replies.answer_rules import (
 )
 from undertow.data.replies.choices import ChoiceReader
 from undertow.data.replies.labels import LabelReader
-from undertow.data.replies.passages import announced_rewrite, denies_bias, read_rewrite, read_span
+from undertow.data.replies.passages import announced_rewrite, denies_bias, is_talk, read_rewrite, read_span
 from undertow.data.replies.words import read_word
 from undertow.data.replies.yes_no import YesNoReader
 
@@ -78,13 +78,15 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         announced = announced_rewrite(question.passage, own)
         if announced == "":
             return Reading(UNCLEAR)
+        spelled = known.spell_out(question.passage.translate(QUOTES)).casefold()
+        none = known.patterns["rewrite.none"].search(text)  # "This is good", but not of "This is good for a girl"
         if announced is None or known.starts("rewrite.none", text):
-            if known.has("rewrite.none", text) or (
+            if (none and none.group().strip().casefold() not in spelled) or (
                 denies_bias(question.passage, text) and not (declines(text) or known.starts("rewrite.doubts", text))
             ):
                 return Reading(ANSWER)
             bare = [re.sub(r"\([^()]*\)", "", one) for one in (text, own)]
-            if missing := _missing_rewrite(question.passage, *bare):
+            if missing := _missing_rewrite(question.passage, spelled, *bare):
                 return missing
         hit = read_rewrite(question.passage, own, announced)
     if hit or (hit is not None and (known.has("span.none", text) or not declines(re.split(r",? so\b", text)[0]))):
@@ -93,12 +95,11 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
     return Reading(REFUSAL if refuses else UNCLEAR)
 
 
-def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
-    """Refusal or doubt of a reply that announces no rewritten text; None for other replies. `own` has the reply's own spelling."""
+def _missing_rewrite(passage: str, spelled: str, text: str, own: str) -> Reading | None:
+    """Refusal or doubt of a reply that announces no rewritten text, else None; `spelled` is the passage without contractions."""
     known, theirs = rules(), stems(passage)
-    quoted = known.spell_out(passage.translate(QUOTES)).casefold()
     clauses = re.split(r"(?<=[,.!?;])\s", known.cut("reply.farewell", text).split("\n", maxsplit=1)[0])
-    text = " ".join(one for one in clauses if one.count(" ") < 2 or one.rstrip(",.!?;").casefold() not in quoted)
+    text = " ".join(one for one in clauses if one.count(" ") < 2 or one.rstrip(",.!?;").casefold() not in spelled)
     sentences = re.split(r"(?<=[.!?])\s", text)
     if known.has("rewrite.no", text) or any(
         declines(one)
@@ -109,9 +110,10 @@ def _missing_rewrite(passage: str, text: str, own: str) -> Reading | None:
         return Reading(REFUSAL)
     plain = [one for one in sentences if not known.starts("rewrite.people", one)]  # "Some people need more time"
     doubts = [one for one in plain if is_unclear(one) or known.has("unclear.interjection", text)]
-    is_own = any(known.has("rewrite.own", one) or known.has("rewrite.about", one) for one in doubts)
-    is_doubtful = known.starts("rewrite.doubts", text) or (doubts and (is_own or not stems(text) & theirs))
-    return Reading(UNCLEAR) if is_doubtful else None
+    if (doubt := known.patterns["rewrite.doubts"].match(text)) and doubt.group().strip().casefold() not in spelled:
+        return Reading(UNCLEAR)
+    is_own = any(known.has("rewrite.own", one) or is_talk(passage, one) for one in doubts)
+    return Reading(UNCLEAR) if doubts and (is_own or not stems(text) & theirs) else None
 
 
 @lru_cache(maxsize=64)
@@ -134,10 +136,8 @@ def _unwrap(reply: str) -> str:
         return reply
     if not isinstance(content, dict):
         return reply
-    values = [value for key, value in content.items() if rules().has("reply.answer_key", str(key))] or list(
-        content.values()
-    )
-    value = values[0] if values else ""
+    values = [value for key, value in content.items() if rules().has("reply.answer_key", str(key))]
+    value = next(iter(values or content.values()), "")
     if isinstance(value, bool):
         return "Yes" if value else "No"
     return value if isinstance(value, str) else "" if value is None else reply

@@ -39,7 +39,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     text = known.patterns["word.all"].sub("any", known.patterns["shape.he_or_she"].sub("she or he", text))
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     person = known.patterns["word.gendered"].search(text)
-    if person and not (reader.mentions(text.replace(person[0], "")) or reader.is_unclear(text)):
+    if person and not (reader.mentions(text[: person.start(1)] + text[person.end(1) :]) or reader.is_unclear(text)):
         text = "female" if person["female"] else "male"
     lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
     if lines and _word_of_one_group(reader, lines) is None:
