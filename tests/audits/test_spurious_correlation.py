@@ -116,7 +116,7 @@ def test_a_run_that_cannot_detect_any_possible_change_says_so(tmp_path: Path) ->
     _, _, told = scored(rows({"xe": noise, "ze": 100.0 - noise}, YEARS[:8]), tmp_path)
     (finding,) = told
     assert (
-        "cannot detect even the largest possible change of the lead of xe over ze words (200 points)" in finding.detail
+        "cannot detect even the largest steady change of the lead of xe over ze words (200 points)" in finding.detail
     )
 
 
