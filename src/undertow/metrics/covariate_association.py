@@ -52,7 +52,8 @@ ADJUSTED = (
     "Sentences or prompts have unequal numbers of values at the W values, so the means are adjusted for their levels."
 )
 OUTSIDE = "The adjusted mean is not between 0 and 100%{}, because effects of W differ between sentences."
-UNBOUNDED = "With missing values, hidden probability leaves this {} unknown."
+UNTESTED = "With missing values, hidden probability leaves this effect untested."
+UNBOUNDED = "With missing values, hidden probability leaves the interval unknown."
 OTHER_INDEX = "other_w_index"
 """Column with the index of the other W of two crossed lists."""
 
@@ -168,7 +169,8 @@ class Cells:
 
     def summary(self) -> ClusterSummary:
         """The summary of one series for `trend`."""
-        return cluster_summary(self.x, *(one[None] for one in (self.sums, self.counts, self.own, self.own_counts)))
+        sums, counts, *own = (one[None] for one in (self.sums, self.counts, self.own, self.own_counts))
+        return cluster_summary(self.x, sums, counts, (own[0], own[1]))
 
     def drop_empty(self) -> Cells:
         """The cells of clusters and W values with observations."""
@@ -201,9 +203,8 @@ def _sums(codes: Codes, weights: Floats, shape: tuple[int, int]) -> Floats:
 
 def unit_codes(observations: pd.DataFrame) -> Codes:
     """Code of the sentence with its prompt, and with its value of a crossed list, of each row [row]."""
-    names = [
-        name for name in ("prompt", "cluster", *sentence_columns(observations), OTHER_INDEX) if name in observations
-    ]
+    known = "prompt", "cluster", *sentence_columns(observations), OTHER_INDEX
+    names = [name for name in known if name in observations]
     return np.asarray(observations.groupby(names, dropna=False).ngroup(), dtype=np.int64)
 
 
@@ -507,8 +508,7 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
     all_w = np.ones(len(series.cells.x))
     least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends(all_w))
     if math.isnan(least.value + greatest.value):  # adjusted, and outside
-        note = _join_notes(mean.note, HIDDEN, UNBOUNDED.format("interval"))
-        return replace(mean, low=math.nan, high=math.nan, note=note)
+        return replace(mean, low=math.nan, high=math.nan, note=_join_notes(mean.note, HIDDEN, UNBOUNDED))
     if series.enough:  # a mass is between 0 and 100 for other sentences too
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
@@ -518,14 +518,13 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
 def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     """The effect of the midpoints without an interval, because the largest effect is unknown; p is that of the smallest effect.
 
-    The smallest effect has means that are as equal as their bounds allow. Adjusted means are no such means of masses of their own W
-    value, so their smallest effect is unknown.
+    The smallest effect has means that are as equal as their bounds allow. Adjusted means depend on all masses, so theirs is unknown.
     """
     effect = _w_effect(series, seed)
     if ends is None or math.isnan(effect.p):
         return effect
     if series.cells.adjusted:
-        note = _join_notes(effect.note, HIDDEN, "With missing values, hidden probability leaves this effect untested.")
+        note = _join_notes(effect.note, HIDDEN, UNTESTED)
         return replace(effect, low=math.nan, high=math.nan, p=math.nan, note=note)
     low, high = (cells.drop_empty() for cells in ends(None))
     least, greatest = low.means, high.means
@@ -553,8 +552,8 @@ def _bound_slope(
     if not mixed or math.isnan(slope.value):
         return slope, interval
     if series.cells.adjusted and slope.measure == "slope_log_odds":
-        note = _join_notes(slope.note, HIDDEN, UNBOUNDED.format("interval"))
         extras = {name: slope.extras[name] for name in ("n_w", "n_clusters", "first", "last")}
+        note = _join_notes(slope.note, HIDDEN, UNBOUNDED)
         return replace(slope, low=math.nan, high=math.nan, extras=extras, note=note), _no_limits
     of_ends, intervals = zip(*(measured(replace(series, cells=cells, at_end=True)) for cells in mixed), strict=True)
 

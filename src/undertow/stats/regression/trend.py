@@ -291,7 +291,7 @@ class _Mixture:
 
 
 def cluster_summary(
-    x: ArrayLike, sums: ArrayLike, counts: ArrayLike, own: ArrayLike | None = None, own_counts: ArrayLike | None = None
+    x: ArrayLike, sums: ArrayLike, counts: ArrayLike, own: tuple[Floats, Floats] | None = None
 ) -> ClusterSummary:
     """Summary of a crossed design for `trend`.
 
@@ -304,9 +304,8 @@ def cluster_summary(
         sums: of the observations in each cell, or such that sums - counts x means are the clusters' influences times the counts of the
             values [..., cluster, value].
         counts: number of observations in each cell, same shape. Each value must have some.
-        own: sums, without levels, of the observations of sentences with several values, from which the noise is estimated, same shape;
-            `sums` if not given.
-        own_counts: their numbers, same shape; `counts` if not given. Clusters without any do not count.
+        own: sums, without levels, and counts of the observations from which the noise is estimated: those of sentences with several
+            values, same shape. Clusters without any do not count. `sums` and `counts` if not given.
 
     Raises:
         ValueError: a value has no observation, or x is empty or not finite.
@@ -318,8 +317,7 @@ def cluster_summary(
     if (of_value == 0).any():
         raise ValueError("a value has no observation; remove it")
     means = totals.sum(axis=-2) / of_value
-    own_totals = totals if own is None else as_floats(own)
-    own_sizes = sizes if own_counts is None else np.asarray(own_counts, dtype=np.float64)
+    own_totals, own_sizes = own or (totals, sizes)
     seen = own_sizes > 0
     clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
     weights = _weights(xs)
@@ -390,14 +388,9 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
 
 
 def effect_of_parts(parts: Floats, own: Floats, *, seed: int = 0, level: float = 0.95) -> Estimate:
-    """`covariate_effect` from the sentences' shares of the effects.
+    """`covariate_effect` from equal shares of the effects plus the sentences' influences, both [cluster, value].
 
-    Args:
-        parts: an equal share of the effects plus the influence of each sentence on them [cluster, value].
-        own: what each sentence contributes to the effects by its own observations, for the test; equal to `parts` if all sentences have
-            all values [cluster, value].
-        seed: of random sign patterns.
-        level: of the interval.
+    The test flips `own`: what each sentence contributes by its own observations, equal to `parts` if all have all values.
     """
     check_interrupted()
     n = len(parts)
