@@ -479,6 +479,15 @@ ALPHA = 0.05
 """A result is significant if its q (false discovery rate) is below this."""
 ALPHA_TEXT = f"{ALPHA:g}".removeprefix("0")
 """`ALPHA` as printed in sentences."""
+RESERVED_COLUMNS = frozenset(
+    {
+        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
+        "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats",
+        "expected", "answer", "upper_bound_prob", "truncated_prob", "reply", "reply_outcome",
+        "first_token_low", "first_token_high", "reply_cut_at",
+    }
+)  # fmt: skip
+"""Columns of every observation table, which are not allowed as names of slots, factors and word groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,8 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
         assert "'step'" in notes[1]
     # Groups that add up to 100 may be shares of the listed words.
     assert years_of(tmp_path, female=[40, 50, 60], male=[60, 50, 40])[0]["other_words"].isna().all()
+    failed = years_of(tmp_path, female=[40, 50, 0], male=[60, 50, 0], missing_reason=["", "", "failed"])[0]
+    assert failed["other_words"].isna().all()
     _, groups, (note,) = years_of(tmp_path, xe=10, ze=20)
     assert groups == ["xe", "ze"]
     assert "group:NAME" in note

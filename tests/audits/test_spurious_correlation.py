@@ -110,14 +110,24 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
     )
 
 
+def test_a_model_that_never_moves_is_compared_and_one_without_a_test_is_counted(tmp_path: Path) -> None:
+    tables = [rows(masses(slope=slope), YEARS, model=model) for slope, model in ((1.5, "A"), (0.5, "B"))]
+    constant = {group: np.full((12, 12), mass) for group, mass in (("xe", 20.0), ("ze", 10.0))}
+    few = {group: mass[:3] for group, mass in masses(slope=0.0).items()}
+    tables += [rows(constant, YEARS, model="C"), rows(few, YEARS, model="D")]
+    _, _, told = scored(pd.concat(tables), tmp_path)
+    text = next(one.text for one in told if one.text.startswith("Over"))
+    assert text.startswith("Over 3 models")
+    assert "least in C, by 0.0" in text
+    assert text.endswith("the drift is significant in 2 of 3; 1 further model has no test.")
+
+
 def test_a_run_that_cannot_detect_any_possible_change_says_so(tmp_path: Path) -> None:
     jumps = np.tile([1.0, 99.0, 99.0, 1.0, 1.0, 99.0, 99.0, 1.0], (6, 1))
     noise: Floats = jumps + np.random.default_rng(1).uniform(-1, 1, jumps.shape)
     _, _, told = scored(rows({"xe": noise, "ze": 100.0 - noise}, YEARS[:8]), tmp_path)
     (finding,) = told
-    assert (
-        "cannot detect even the largest possible change of the lead of xe over ze words (200 points)" in finding.detail
-    )
+    assert "cannot detect even the largest steady change of the lead of xe over ze words (200 points)" in finding.detail
 
 
 def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import names
-from undertow.data.sentences.sentence_set import RESERVED_COLUMNS, group_blank, pronoun_blank
-from undertow.types import ClozeQuery, Factor, Item
+from undertow.data.sentences.sentence_set import group_blank, pronoun_blank
+from undertow.types import RESERVED_COLUMNS, ClozeQuery, Factor, Item
 
 SEASONS = data.Covariate("season", ("spring", "fall"))
 TOWNS = data.Covariate("town", ("Rome",))

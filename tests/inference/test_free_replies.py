@@ -138,7 +138,7 @@ def test_page_says_how_answers_were_read(shared_base: Path, tmp_path: Path) -> N
     assert f"free replies, parsed by the answer reader ({rules().identity})" in page
     assert "Refusals" in page
     assert "Unclear replies" in page
-    assert "Baselines have each text once" in page  # since some answers are missing
+    assert "The table counts each text once for a baseline" in page  # since some answers are missing
 
 
 def test_rates_and_bounds_of_replies_by_hand() -> None:
@@ -159,6 +159,10 @@ def test_rates_and_bounds_of_replies_by_hand() -> None:
     assert {key: (one.value, one.n, one.n_missing) for key, one in found.items()} == expected
     assert found["answer_probability", None].extras == {"at_most": 75.0}
     assert "2 independent clusters" in found["answer_probability", None].note
+    silent = pd.concat([frame, frame[:1].assign(reply_outcome=None, subject="three")])
+    assert {one.note for one in reply_results(silent, ["subject"]) if one.group.get("subject") == "three"} == {
+        "no reply"
+    }
     refused = [float(outcome == REFUSAL) for outcome in outcomes]
     for n_jobs in (1, 8, 3):
         jobs = [at % n_jobs for at in range(17)]

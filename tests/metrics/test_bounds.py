@@ -230,6 +230,28 @@ def test_an_effect_of_w_is_tested_where_bounds_leave_the_least_of_it() -> None:
     assert by_name(audit(table(open_to_all)))["w_effect", "she"].p == 1
 
 
+def test_a_missing_reply_leaves_effects_untested_and_log_odds_without_bounds() -> None:
+    """Two prompts, bounds of 0.02 and effects of 11 points: one missing reply of 144 decides nothing."""
+    low = np.random.default_rng(0).normal(0, 1, (9, 8)) + 20 + 11 * np.resize([1, -1], 8)
+    prompts = [
+        table({"she": (low + level, low + level + 0.02)}, prompt=prompt) for level, prompt in ((0, "A"), (9, "B"))
+    ]
+    frame = pd.concat(prompts, ignore_index=True)
+    lost = frame.copy()
+    lost.loc[5, "missing_reason"] = "lost"
+    whole_, missing = ({one.measure: one for one in audit(rows, ("she",))} for rows in (frame, lost))
+    name = "w_effect_over_prompts"
+    assert whole_[name].p < 0.05
+    assert missing[name].value == pytest.approx(whole_[name].value, rel=0.05)
+    assert math.isnan(missing[name].p)
+    assert missing[name].note.endswith("leaves this effect untested.")
+    odds = missing["slope_log_odds_over_prompts"]
+    assert math.isnan(odds.low + odds.p)
+    assert "bound_low" not in odds.extras
+    assert "bound_low" in whole_["slope_log_odds_over_prompts"].extras
+    assert "bound_low" in missing["slope_over_prompts"].extras
+
+
 def test_values_and_correlations_are_those_of_the_middle() -> None:
     frame = table(noisy())
     found, bare = by_name(audit(frame)), by_name(audit(whole(frame)))

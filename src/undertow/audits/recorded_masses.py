@@ -22,7 +22,7 @@ import pandas as pd
 
 from undertow.audits.recorded_tables import GROUP_MARK, NO_VALUE, Table, check_index, read_cells, row_keys, unread_note
 from undertow.data import text_files
-from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS, check_group_names
+from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, check_group_names
 from undertow.data.templates.covariates import (
     BY_DATE,
     INDEX,
@@ -38,6 +38,7 @@ from undertow.data.templates.covariates import (
 )
 from undertow.data.text_files import first_repeat
 from undertow.errors import UndertowError
+from undertow.types import RESERVED_COLUMNS
 
 if TYPE_CHECKING:
     from undertow.types import Floats
@@ -59,7 +60,7 @@ LEAST_GAP = 20
 NEAR_ALL = 90
 """A column of values up to 1 may hold probabilities if, as such, some row adds up to at least this percentage."""
 ROUNDING = 1e-9
-"""Percent of rounding errors, by which recorded masses may miss 100 in one table and not in another."""
+"""Percent below which a remainder is a rounding error."""
 ROUNDING_PERCENT = 0.6
 """Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
 MAX_INDEX = 10**9
@@ -79,7 +80,8 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
         else:
             way = direction(numbers) if numbers else 0
             order = order_by_size(str(name), way) if way else published_order(str(name), values)
-            order = BY_DATE if direction(dates_of(values) or (0, 0)) > 0 else order
+            dates = dates_of(values)
+            order = BY_DATE if dates and direction(dates) > 0 else order
         uneven = bool(numbers) and not is_even
         covariate = Covariate(str(name), tuple(values), order, scale, numbers)
         covariates[str(name)] = {**covariate.design_entry(), "uneven": uneven}
@@ -121,16 +123,16 @@ def read_recorded(path: Path | Table) -> tuple[pd.DataFrame, list[str], list[str
     (percents,), unit = to_percent(table, masses)
     check_sums(table, percents)
     frame[groups] = percents[groups]
-    # A group without any value does not affect the others; a row without values is missing.
-    left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
-    # Groups of a model that always add up to 100 may be shares of the listed words, which say nothing about others.
-    is_part = left.groupby(frame["model"]).transform("max") > ROUNDING_PERCENT
-    left = left.mask(left < ROUNDING, 0.0).where(is_part)
-    frame["other_words"] = percents["other_words"] if "other_words" in columns else left
     reasons = table.column("missing_reason", "").str.strip()
     reasons = reasons.mask(reasons.isin(NO_VALUE), "")
     empty = frame[groups].isna().all(axis=1).to_numpy()
     frame["missing_reason"] = np.where((reasons == "") & empty, "the recorded table has no value", reasons)
+    # A group without any value does not affect the others; a row without values is missing.
+    left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
+    # Groups of a model that always add up to 100 may be shares of the listed words, which say nothing about others.
+    is_part = left.where(frame["missing_reason"] == "").groupby(frame["model"]).transform("max") > ROUNDING_PERCENT
+    left = left.mask(left < ROUNDING, 0.0).where(is_part)
+    frame["other_words"] = percents["other_words"] if "other_words" in columns else left
     frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
     notes = [reading_note(groups, unit), *table.notes, *unread_note([name for name in others if name not in read])]
     if not marked:

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
 from undertow.stats.arrays import Codes, Floats, divide, t_quantile
@@ -27,14 +27,17 @@ from undertow.stats.regression.additive_fit import AdditiveFit, additive_fit
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
     MIN_VALUES,
+    ClusterSummary,
     cluster_summary,
     covariate_effect,
-    effect_sd,
+    effect_of_parts,
+    effect_parts,
+    sd_of_parts,
     trend,
     trend_of_other_values,
 )
 from undertow.stats.significance.false_discovery import q_values
-from undertow.types import ALPHA, Result
+from undertow.types import ALPHA, RESERVED_COLUMNS, Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """Keys of one regression; its results add the key `pronoun`."""
@@ -44,8 +47,13 @@ BOUNDS = (".low", ".high")
 """Suffixes of the columns with bounds of a group's mass, if a model hides some of it."""
 HIDDEN = "The model returns only its most probable tokens, so the value is the midpoint of its bounds."
 
-APART = "No sentence connects all W values, directly or through others, so levels of sentences and the trend cannot be separated."
-ADJUSTED = "Some sentences or prompts have no value at some W values, so the means are adjusted for their levels."
+APART = "Sentences do not connect all W values, directly or through each other, so the trend cannot be separated from their levels."
+ADJUSTED = (
+    "Sentences or prompts have unequal numbers of values at the W values, so the means are adjusted for their levels."
+)
+OUTSIDE = "The adjusted mean is not between 0 and 100%{}, because effects of W differ between sentences."
+UNTESTED = "With missing values, hidden probability leaves this effect untested."
+UNBOUNDED = "With missing values, hidden probability leaves the interval unknown."
 OTHER_INDEX = "other_w_index"
 """Column with the index of the other W of two crossed lists."""
 
@@ -63,23 +71,25 @@ class Cells:
         x: W on its scale, ascending [w].
         sums, counts: of the values in each cell [cluster, w]. If `adjusted`, the sums are such that their means are those of the
             additive fit, and their distances from these means are the clusters' influences.
-        own: sums whose distances from the mean of a cluster depend on its own rows only, for tests by sign flips [cluster, w].
+        own, own_counts: sums, without levels, and counts of the units with several W values, the only ones that tell effects of W from
+            levels [cluster, w]. `sums` and `counts` if not `adjusted`.
         n, n_missing: rows with and without a value.
         connected: whether units with several W values connect all of them.
-        nested: whether `own` has the levels of several units of a cluster taken out.
         fit, places: the additive fit, and the place of each row with a value in its cells [row].
+        parts: contributions of the clusters to the effects of W in this fit, each from its own rows [cluster, w].
     """
 
     x: Floats
     sums: Floats
     counts: Floats
     own: Floats
+    own_counts: Floats
     n: int
     n_missing: int
     connected: bool = True
-    nested: bool = False
     fit: AdditiveFit | None = None
     places: Codes | None = None
+    parts: Floats | None = None
 
     @classmethod
     def from_rows(cls, rows: pd.DataFrame, values: Floats, is_scored: ArrayLike | None = None) -> Cells:
@@ -98,16 +108,14 @@ class Cells:
         cell = (np.cumsum(has_rows) - 1)[of_row[seen]] * len(axis) + at[seen]
         shape = int(has_rows.sum()), len(axis)
         sums, counts = (_sums(cell, weights, shape) for weights in (values[seen], np.ones(len(cell))))
-        plain = cls(axis, sums, counts, sums, len(cell), len(values) - len(cell))
+        plain = cls(axis, sums, counts, sums, counts, len(cell), len(values) - len(cell))
         return plain._without_levels(pd.factorize(rows["unit"].to_numpy()[seen], sort=True)[0], cell, values[seen])
 
     def _without_levels(self, unit: Codes, cell: Codes, values: Floats) -> Cells:
-        """The cells without the levels of the units [scored row], else of the clusters, if some of these lack W values."""
+        """The cells without the levels of the units [scored row], else of the clusters, if their counts are not proportional."""
         cluster, w = np.divmod(cell, len(self.x))
         for codes in (unit, cluster):
             shape, places = (int(codes.max(initial=-1)) + 1, len(self.x)), codes * len(self.x) + w
-            if shape[0] == len(codes) > 1:
-                continue  # one row each
             counts = _sums(places, np.ones(len(cell)), shape)
             if (counts * len(cell) == np.outer(counts.sum(axis=1), counts.sum(axis=0))).all():
                 return self  # plain means have the same levels
@@ -115,17 +123,18 @@ class Cells:
                 continue
             cluster_of = np.zeros(shape[0], dtype=np.int64)
             cluster_of[codes] = cluster
-            influences, own = np.zeros_like(self.sums), self.sums
+            influences, parts = np.zeros_like(self.sums), np.zeros_like(self.sums)
             np.add.at(influences, cluster_of, fit.influences)
-            if nested := shape[0] > len(np.unique(cluster)):
-                own = _sums(cell, values - (np.bincount(codes, values) / fit.sizes)[codes], own.shape)
+            np.add.at(parts, cluster_of, fit.parts)
             sums = self.counts * fit.means + self.counts.sum(axis=0) * influences
-            return replace(self, sums=sums, own=own, nested=nested, fit=fit, places=places)
+            crossed = (np.count_nonzero(counts, axis=1) > 1)[codes].astype(np.float64)
+            own, own_counts = (_sums(cell, one * crossed, sums.shape) for one in (values - fit.levels[codes], crossed))
+            return replace(self, sums=sums, own=own, own_counts=own_counts, fit=fit, places=places, parts=parts)
         return replace(self, connected=False)
 
     @property
     def adjusted(self) -> bool:
-        """Whether some units lack W values, so that the means are those of an additive fit of units and W values."""
+        """Whether the counts of units are not proportional, so that the means are those of an additive fit of units and W values."""
         return self.fit is not None
 
     @property
@@ -138,14 +147,39 @@ class Cells:
         """Clusters with observations."""
         return int(np.count_nonzero(self.counts.any(axis=1)))
 
+    @property
+    def n_crossed(self) -> int:
+        """Clusters from which effects of W can be estimated: those of units with several W values if `adjusted`, else all."""
+        return int(np.count_nonzero(self.own_counts.any(axis=1)))
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether all means are above 0 and below 100; adjusted means may lie outside."""
+        return bool(((self.means > 0) & (self.means < 100)).all())
+
+    def effect_parts(self) -> tuple[Floats, Floats]:
+        """What each cluster contributes to the effects of W, for `effect_of_parts`, each [cluster, w]."""
+        if self.parts is None:
+            parts = effect_parts(self.sums, self.counts)
+            return parts, parts
+        crossed, means = self.own_counts.any(axis=1), self.means
+        moved = ((self.sums - self.counts * means) / self.counts.sum(axis=0))[crossed]
+        shares = (means - means.mean()) / len(moved)
+        return shares + moved - moved.mean(axis=1, keepdims=True), self.parts[crossed]
+
+    def summary(self) -> ClusterSummary:
+        """The summary of one series for `trend`."""
+        sums, counts, *own = (one[None] for one in (self.sums, self.counts, self.own, self.own_counts))
+        return cluster_summary(self.x, sums, counts, (own[0], own[1]))
+
     def drop_empty(self) -> Cells:
         """The cells of clusters and W values with observations."""
         clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
         if clusters.all() and values.all():
             return self
         place = np.ix_(clusters, values)
-        sums, counts, own = (one[place] for one in (self.sums, self.counts, self.own))
-        return replace(self, x=self.x[values], sums=sums, counts=counts, own=own)
+        of_cells = {name: getattr(self, name)[place] for name in ("sums", "counts", "own", "own_counts")}
+        return replace(self, x=self.x[values], parts=None if self.parts is None else self.parts[place], **of_cells)
 
     def log_odds(self) -> Cells:
         """Cells with the log-odds of the means, and the first-order influence of each sentence on them.
@@ -155,8 +189,11 @@ class Cells:
         means = self.means
         inside = np.where((means > 0) & (means < 100), means, math.nan)
         steepness = 100 / (inside * (100 - inside))
-        sums = self.counts * special.logit(inside / 100) + (self.sums - self.counts * means) * steepness
-        return replace(self, sums=sums)
+        sums, own = (
+            counts * special.logit(inside / 100) + (sums - counts * means) * steepness
+            for sums, counts in ((self.sums, self.counts), (self.own, self.own_counts))
+        )
+        return replace(self, sums=sums, own=own)
 
 
 def _sums(codes: Codes, weights: Floats, shape: tuple[int, int]) -> Floats:
@@ -166,8 +203,17 @@ def _sums(codes: Codes, weights: Floats, shape: tuple[int, int]) -> Floats:
 
 def unit_codes(observations: pd.DataFrame) -> Codes:
     """Code of the sentence with its prompt, and with its value of a crossed list, of each row [row]."""
-    names = [name for name in ("prompt", "cluster", "sentence", OTHER_INDEX) if name in observations]
+    known = "prompt", "cluster", *sentence_columns(observations), OTHER_INDEX
+    names = [name for name in known if name in observations]
     return np.asarray(observations.groupby(names, dropna=False).ngroup(), dtype=np.int64)
+
+
+def sentence_columns(observations: pd.DataFrame) -> list[str]:
+    """Columns that identify a sentence in its cluster: `sentence`, else all factors except those of W (template and slots)."""
+    if "sentence" in observations:
+        return ["sentence"]
+    others = observations.loc[:, [name not in RESERVED_COLUMNS for name in observations]]
+    return [str(name) for name in others.select_dtypes(exclude=["number", "bool"])]
 
 
 def facets(table: pd.DataFrame) -> Iterator[tuple[dict[str, str], str, pd.DataFrame]]:
@@ -208,10 +254,10 @@ def slope_unit(covariate: Mapping[str, Any]) -> str:
     return STEP if covariate.get("scale") != "value" else str(covariate.get("unit", "")) or "unit"
 
 
-def why_few(n_clusters: int, n_values: int = MIN_VALUES) -> str:
+def why_few(n_clusters: int, n_values: int = MIN_VALUES, *, adjusted: bool = False) -> str:
     """Reason why too few sentences or W values have no interval and no test; "" if there are enough."""
     if n_clusters < MIN_CLUSTERS:
-        has = "1 sentence" if n_clusters == 1 else f"{n_clusters} sentences"
+        has = counted(n_clusters, "sentence") + " with values at several W values" * adjusted
         return f"There is no interval and no test with {has}; both need at least {MIN_CLUSTERS}."
     if n_values < MIN_VALUES:
         return f"With {n_values} W values there is no test of a trend; it needs at least {MIN_VALUES}."
@@ -251,10 +297,6 @@ def measure_association(
     """All results of each (model, challenge, prompt, w_name), in order of appearance.
 
     - `mean_mass`, percent: mean over the W means, of each group and of other words. Not tested.
-    Where sentences or prompts lack some W values, the W means are those of a least-squares fit of sentences (with their prompts) and W
-    values (`additive_fit`), so that they do not depend on which sentences are present; without missing values they are plain means. If
-    sentences do not connect all W values, the means are plain and slopes have no test.
-
     - `w_effect`, percentage points, of each group and gap: standard deviation of the effects of the W values, without the noise of the
     sentences. Its test asks whether the answers depend on these W values, for other sentences too (`covariate_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and test hold for other
@@ -263,6 +305,11 @@ def measure_association(
     - `pearson_r` of the W means: descriptive, without interval or test.
     - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. It has an interval but no test, which would
     repeat that of `slope`.
+
+    If sentences (with their prompts) have unequal numbers of values at the W values, for example because some are missing, the W means
+    are those of a least-squares fit of sentences and W values (`additive_fit`), so that they do not depend on which sentences are
+    present; otherwise they are plain means. Effects and slopes then count only the sentences with several W values. If sentences do not
+    connect all W values, the means are plain and slopes have no test.
 
     With several prompts, all measures are also computed from masses averaged over prompts, with the suffix `_over_prompts`. Only these
     have q, so that a model does not get one test per prompt; results by prompt have p only.
@@ -328,7 +375,7 @@ def with_adjusted_means(observations: pd.DataFrame, groups: Sequence[str]) -> pd
             means = cells.means[np.searchsorted(cells.x, rows["w_value"])]
             plain = rows.groupby("w_value")[group].transform("mean").to_numpy()
             shifted[group] = values - plain + means
-    return observations.assign(**shifted)
+    return observations.assign(**shifted) if shifted else observations
 
 
 def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
@@ -361,7 +408,9 @@ def _measure(
         effects.append(_bound_effect(series, within, seed))
         if covariate.get("scale") == UNORDERED:
             continue
-        slope, interval = _bound_slope(series, within, _slope)
+        x = series.cells.x
+        mixed = within(x - x[series.cells.counts.any(axis=0)].mean()) if within and series.cells.n else ()
+        slope, interval = _bound_slope(series, mixed, _slope)
         if kind == "gap":
             slope_gaps.append((replace(slope, measure="slope_gap"), interval))
             continue
@@ -370,7 +419,7 @@ def _measure(
         # Descriptive, because noise of sentences and values attenuates it.
         note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
         correlations.append(series.result("pearson_r", value=line.r, note=note))
-        log_odds.append(_bound_slope(series, within, _log_odds_slope)[0])
+        log_odds.append(_bound_slope(series, mixed, _log_odds_slope)[0])
     without = [[(one, None) for one in results] for results in ([*means, *effects], [*correlations, *log_odds])]
     return [*without[0], *slopes, *without[1], *slope_gaps]
 
@@ -393,17 +442,25 @@ class _Series:
         """Whether there are enough sentences for intervals, and intervals are wanted."""
         return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
 
+    @property
+    def enough_crossed(self) -> bool:
+        """Whether there are enough sentences for intervals of effects and slopes, and intervals are wanted."""
+        return self.cells.n_crossed >= MIN_CLUSTERS and not only_points()
+
 
 _Ends: TypeAlias = Callable[[Floats | None], tuple[Cells, Cells]]
 """Cells with the masses at which a weighted sum of the means [w] is smallest and largest; with the lowest and highest masses for None."""
 
 
 def _end_cells(rows: pd.DataFrame, low: Floats, high: Floats, weights: Floats | None) -> tuple[Cells, Cells]:
-    grows, cells = np.ones(len(rows), dtype=np.bool_), _cells(rows, low)
-    if weights is not None and cells.fit is not None:
+    cells = _cells(rows, low)
+    if weights is None:
+        return cells, _cells(rows, high)
+    if cells.fit is not None:
+        grows = np.ones(len(rows), dtype=np.bool_)
         gradient = cells.fit.gradient(np.where(cells.counts.any(axis=0), weights, 0.0))
         grows[~np.isnan(low)] = gradient.ravel()[cells.places] >= 0
-    elif weights is not None:
+    else:
         grows = weights[np.searchsorted(cells.x, rows["w_value"])] >= 0
     return _cells(rows, np.where(grows, low, high)), _cells(rows, np.where(grows, high, low))
 
@@ -450,6 +507,8 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
         return mean
     all_w = np.ones(len(series.cells.x))
     least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends(all_w))
+    if math.isnan(least.value + greatest.value):  # adjusted, and outside
+        return replace(mean, low=math.nan, high=math.nan, note=_join_notes(mean.note, HIDDEN, UNBOUNDED))
     if series.enough:  # a mass is between 0 and 100 for other sentences too
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
@@ -459,34 +518,43 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
 def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     """The effect of the midpoints without an interval, because the largest effect is unknown; p is that of the smallest effect.
 
-    The smallest effect has means that are as equal as their bounds allow.
+    The smallest effect has means that are as equal as their bounds allow. Adjusted means depend on all masses, so theirs is unknown.
     """
     effect = _w_effect(series, seed)
     if ends is None or math.isnan(effect.p):
         return effect
+    if series.cells.adjusted:
+        note = _join_notes(effect.note, HIDDEN, UNTESTED)
+        return replace(effect, low=math.nan, high=math.nan, p=math.nan, note=note)
     low, high = (cells.drop_empty() for cells in ends(None))
     least, greatest = low.means, high.means
     width = greatest - least
     level = (least.max() + greatest.min()) / 2
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
-    p = covariate_effect(low.own + share * (high.own - low.own), low.counts, seed=seed).p
-    p = p if least.max() > greatest.min() and not low.nested else 1.0
+    p = 1.0
+    if least.max() > greatest.min():
+        p = covariate_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
     return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes(effect.note, HIDDEN))
 
 
 def _bound_slope(
-    series: _Series, ends: _Ends | None, measured: Callable[[_Series], tuple[Result, _Interval]]
+    series: _Series, mixed: Sequence[Cells], measured: Callable[[_Series], tuple[Result, _Interval]]
 ) -> tuple[Result, _Interval]:
-    """Bounds of a slope: it weights each mean by the distance of W from its mean, so it is smallest if early means are largest.
+    """Bounds of a slope from the masses at which it is smallest and largest.
+
+    It weights each mean by the distance of W from its mean, so it is smallest if early means are largest. Adjusted log-odds weight
+    masses differently, so their slope has no bounds.
 
     weight  - - - 0 + + +
     least   h h h   l l l        greatest  l l l   h h h
     """
     slope, interval = measured(series)
-    if ends is None or math.isnan(slope.value):
+    if not mixed or math.isnan(slope.value):
         return slope, interval
-    x = series.cells.x
-    mixed = ends(x - x[series.cells.counts.any(axis=0)].mean())
+    if series.cells.adjusted and slope.measure == "slope_log_odds":
+        extras = {name: slope.extras[name] for name in ("n_w", "n_clusters", "first", "last")}
+        note = _join_notes(slope.note, HIDDEN, UNBOUNDED)
+        return replace(slope, low=math.nan, high=math.nan, extras=extras, note=note), _no_limits
     of_ends, intervals = zip(*(measured(replace(series, cells=cells, at_end=True)) for cells in mixed), strict=True)
 
     def outer(level: float) -> tuple[float, float]:
@@ -502,6 +570,8 @@ def _mean_mass(series: _Series) -> Result:
         return series.result("mean_mass", note=_nothing_scored(series))
     means, of_value = cells.means, cells.counts.sum(axis=0)
     value, low, high = float(means.mean()), math.nan, math.nan
+    if cells.adjusted and abs(value - 50) > 50 * (1 + SAME_SHARE):
+        return series.result("mean_mass", note=OUTSIDE.format(""))
     if series.enough:
         influences = ((cells.sums - cells.counts * means) / of_value).mean(axis=1)
         variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
@@ -515,14 +585,16 @@ def _w_effect(series: _Series, seed: int) -> Result:
     cells = series.cells.drop_empty()
     if few := _no_line(series):
         return series.result("w_effect", note=few)
-    extras = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
-    if not series.enough:
-        note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells, 2)
-        return series.result("w_effect", value=effect_sd(cells.own, cells.counts), extras=extras, note=note)
-    effect = covariate_effect(cells.own, cells.counts, seed=seed)
+    extras = {"n_w": float(len(cells.x)), "n_clusters": float(cells.n_crossed)}
+    if not series.enough_crossed:
+        note = "" if only_points() else _few(series) or why_not_crossed(cells, 2)
+        note = _join_notes(note, ADJUSTED * cells.adjusted)
+        return series.result("w_effect", value=sd_of_parts(cells.effect_parts()[0]), extras=extras, note=note)
+    effect = effect_of_parts(*cells.effect_parts(), seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.value
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
-    note = _join_notes(_left_out(series, "test"), why_not_crossed(cells, 2) or _no_interval(series, low))
+    why = why_not_crossed(cells, 2) or _no_interval(series, low)
+    note = _join_notes(_left_out(series, "test"), why, ADJUSTED * cells.adjusted)
     return series.result("w_effect", value=effect.value, low=low, high=high, p=effect.p, extras=extras, note=note)
 
 
@@ -541,13 +613,13 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
         "ols_high": line.slope_high,
         "intercept": line.intercept,
         "n_w": float(len(cells.x)),
-        "n_clusters": float(len(cells.sums)),
+        "n_clusters": float(cells.n_crossed),
         "first": float(first),
         "last": float(last),
     }
     p, interval, flat = math.nan, _no_limits, math.isnan(line.r)
-    if series.enough and cells.connected and not flat:
-        parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
+    if series.enough_crossed and cells.connected and not flat:
+        parts = cells.summary()
         fit = trend(cells.x, parts)
         p = float(fit.p[0])
 
@@ -574,8 +646,10 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
 
 def _log_odds_slope(series: _Series) -> tuple[Result, _Interval]:
     cells, unit = series.cells.drop_empty(), f"log-odds per {series.step}"
-    if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
+    if cells.n and not cells.has_shares:
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
+        if cells.adjusted and (np.abs(cells.means - 50) > 50 * (1 + SAME_SHARE)).any():
+            note = OUTSIDE.format(" at a W value")
         return series.result("slope_log_odds", unit=unit, note=note), _no_limits
     slope, interval = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     names = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
@@ -645,11 +719,15 @@ def _why_untested(series: _Series, cells: Cells, p: float) -> str:
     """Reason why a slope has no test; "" if it has one."""
     if only_points():
         return ""
-    if few := why_few(series.cells.n_clusters, len(cells.x)):
+    if few := _few(series, len(cells.x)):
         return few
     if math.isfinite(p):
         return ""
     return why_not_crossed(cells, 3) or "The means lie on the line exactly, so its error is unknown."
+
+
+def _few(series: _Series, n_values: int = MIN_VALUES) -> str:
+    return why_few(series.cells.n_crossed, n_values, adjusted=series.cells.adjusted)
 
 
 def _no_interval(series: _Series, low: float) -> str:

@@ -31,9 +31,8 @@ from undertow.metrics.covariate_association import (
     why_not_crossed,
 )
 from undertow.metrics.metric import make_result
-from undertow.stats import MIN_CLUSTERS
 from undertow.stats.arrays import Estimate, Floats, t_quantile
-from undertow.stats.regression.trend import MIN_VALUES, cluster_summary, covariate_effect, trend
+from undertow.stats.regression.trend import effect_of_parts, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -60,7 +59,7 @@ def drift_differences(
     - `slope_log_odds`, log-odds per step or unit: the same for the log-odds of the W means, with the first-order influence of each
       sentence.
     - `w_effect_of_difference`, percentage points, of each group and gap: standard deviation of the W values' effects on the difference
-      (`covariate_effect`), 0 if W affects both models alike.
+      (`undertow.stats.regression.trend.covariate_effect`), 0 if W affects both models alike.
     - `pearson_r`: no value, with the reason in its note.
 
     With several prompts, all of them also have the suffix `_over_prompts`. p tests a difference within the margin. `extras`:
@@ -119,15 +118,16 @@ class _Series:
 
     def log_odds(self) -> _Series | None:
         """Cells with the differences of log-odds as means; None if a mean is 0 or 100%."""
-        if not all(((side.means > 0) & (side.means < 100)).all() for side in (self.first, self.second)):
+        if not (self.first.has_shares and self.second.has_shares):
             return None
-        sums = self.second.log_odds().sums - self.first.log_odds().sums
-        return replace(self, cells=replace(self.cells, sums=sums)) if self.cells.sums.any() else self
+        first, second = self.first.log_odds(), self.second.log_odds()
+        cells = replace(self.cells, sums=second.sums - first.sums, own=second.own - first.own)
+        return replace(self, cells=cells) if self.cells.sums.any() else self
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result with the counts."""
         x = self.cells.x
-        extras = {"n_clusters": float(len(self.cells.sums)), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
+        extras = {"n_clusters": float(self.cells.n_crossed), "n_w": float(len(x)), "w_span": float(x[-1] - x[0])}
         return make_result(
             measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, extras=extras, **numbers
         )
@@ -157,13 +157,13 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
     cells = series.cells
     from_mean = cells.x - cells.x.mean()
     slope = float(cells.means @ from_mean / (from_mean @ from_mean))
-    if len(cells.sums) < MIN_CLUSTERS or len(cells.x) < MIN_VALUES:
-        return replace(result, value=slope, note=why_few(len(cells.sums), len(cells.x)))
+    if few := why_few(cells.n_crossed, len(cells.x), adjusted=cells.adjusted):
+        return replace(result, value=slope, note=few)
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
     if not cells.connected:
         return replace(result, value=slope, note=why_not_crossed(cells, 3))
-    parts = cluster_summary(cells.x, cells.sums[None], cells.counts[None])
+    parts = cells.summary()
     least = margin(replace(result, value=slope))
     fit = trend(cells.x, parts)
     (low, high), inner = ([float(end[0]) for end in fit.interval(level)] for level in (LEVEL, INNER_LEVEL))
@@ -184,22 +184,22 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         "autocorrelation": float(fit.autocorrelation[0]),
         "values_sd": float(fit.values_sd[0]),
     }
-    note = (ADJUSTED if cells.adjusted else "") if math.isfinite(low) else why_not_crossed(cells, 3) or NO_NOISE
+    note = ADJUSTED * cells.adjusted if math.isfinite(low) else why_not_crossed(cells, 3) or NO_NOISE
     return replace(result, value=slope, low=low, high=high, p=p, extras=extras, note=note)
 
 
 def _effect(series: _Series, margin: Margin, seed: int) -> Result:
     result, cells = series.result(W_EFFECT), series.cells
-    if len(cells.sums) < MIN_CLUSTERS:
-        return replace(result, note=why_few(len(cells.sums)))
+    if few := why_few(cells.n_crossed, adjusted=cells.adjusted):
+        return replace(result, note=few)
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    outer, inner = (covariate_effect(cells.own, cells.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
+    outer, inner = (effect_of_parts(*cells.effect_parts(), seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
     result = replace(result, value=outer.value)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     extras = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
-    note = why_not_crossed(cells, 2)
+    note = why_not_crossed(cells, 2) or ADJUSTED * cells.adjusted
     return replace(result, low=outer.low, high=outer.high, p=p, extras=extras, note=note)
 
 

@@ -29,7 +29,10 @@ MAX_WORDINGS = 5
 PAPER = "Bauer et al. 2022"
 """Source of the table layouts."""
 OVER_CELLS = "Mean ± standard deviation over wordings and draws of examples, in percent."
-PAIRED = " Baselines have each text once; a finding compares with them over the answered texts of each wording, so its numbers differ."
+PAIRED = (
+    " The table counts each text once for a baseline. A finding compares each wording with baselines on the texts that it answers, so its "
+    "numbers may differ."
+)
 LABELLED, WRITTEN = (
     SentenceTable("text", "are answered worst", about, "texts", "these texts may be offensive")
     for about in (

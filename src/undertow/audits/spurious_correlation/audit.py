@@ -226,7 +226,7 @@ def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]
     models_of_note: dict[str, list[str]] = {}
     for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
         n_clusters, n_values = (int(rows[column].nunique()) for column in ("cluster", "w_index"))
-        n_sentences = int(rows["sentence"].nunique()) if "sentence" in rows else n_clusters
+        n_sentences = rows.groupby(["cluster", "sentence"]).ngroups if "sentence" in rows else n_clusters
         scale = str(covariates[str(name)]["scale"])
         of_list = item_limit.ListSizes(str(name), scale, n_sentences, n_clusters, n_values)
         models_of_note.setdefault(of_list.limitation(), []).append(str(model))

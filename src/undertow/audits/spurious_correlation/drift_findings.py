@@ -162,7 +162,7 @@ class Drift:
 
     @property
     def largest_possible(self) -> float:
-        """Largest change that can be, in percentage points: a share ends at 0 and 100, a lead of one over another at -100 and 100."""
+        """Largest steady change in percentage points: a share ends at 0 and 100, a lead of one over another at -100 and 100."""
         return 200.0 if self.pair else 100.0
 
     @property
@@ -260,7 +260,7 @@ class DriftFinding:
         """Sentence on means that are adjusted because values are missing; "" for plain means."""
         from undertow.metrics.covariate_association import ADJUSTED
 
-        return ADJUSTED if any(one.result.note == ADJUSTED for one in self.drifts) else ""
+        return ADJUSTED if any(ADJUSTED in one.result.note for one in self.drifts if one.state != "untested") else ""
 
     @property
     def other_words(self) -> str:
@@ -288,8 +288,8 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
     for (challenge, w_name, pair), models in by_pair.items():
         known = [[one for one in gaps if not math.isnan(one.value)] for gaps in models.values()]
         ranked = sorted((gaps[0] for gaps in known if gaps), key=change_over_list, reverse=True)
-        # A model with too few texts for a test is not compared with one that has enough.
-        ranked = [gap for gap in ranked if math.isfinite(gap.p)] or ranked
+        # A model without a test is not compared with those that have one; one that never moves needs none.
+        n_models, ranked = len(models), list(filter(_is_comparable, ranked)) or ranked
         if len(ranked) > 1:
             n_claimed = sum(gap.q < ALPHA for gap in ranked)
             over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
@@ -301,13 +301,20 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
             lead = next((one for one in design.get("gaps", []) if "-".join(one) == pair), None)
             what = f"the lead of {lead[0]} over {lead[1]} words" if lead else pair
             what += f" ({challenge})" if n_challenges > 1 else ""
-            text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least))
+            text = words.models(what, w_name, ranked, over_prompts, n_claimed, (most, least), n_models - len(ranked))
             claims.append(
                 Finding(
                     text, n_claimed > 0, 1000.0 + changes[0], results=tuple(ranked), decision_rule=words.models_rule
                 )
             )
     return claims
+
+
+def _is_comparable(gap: Result) -> bool:
+    from undertow.metrics.covariate_association import FLAT, why_few
+
+    sizes = (int(gap.extras.get(name, 0)) for name in ("n_clusters", "n_w"))
+    return math.isfinite(gap.p) or (FLAT in gap.note and not why_few(*sizes))
 
 
 def gaps_by_pair(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, list[Result]]]:

@@ -34,7 +34,7 @@ TRAJECTORIES = {
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
-    from undertow.metrics.covariate_association import with_adjusted_means
+    from undertow.metrics.covariate_association import ADJUSTED, STEP, with_adjusted_means
     from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
     from undertow.report.figures.surface import describe_surface, surface
 
@@ -70,9 +70,9 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         x_label = f"{w_name} ({order})" if order and order != "as listed" else w_name
         adjusted = with_adjusted_means(facet, groups)
         figure = spectrum(adjusted, groups, title=title, lines=lines, x_label=x_label, measured=measured)
-        caption = f"{mean} of each word group at every {w_name}, in percent, {texts}."
+        caption = f"{mean} of each word group at every {w_name}, in percent, {texts}.{f' {ADJUSTED}' * (adjusted is not facet)}"
         if lines:
-            over = "the index of the value in its list" if lines[0].step == "step" else "the value"
+            over = "the index of the value in its list" if lines[0].step == STEP else "the value"
             caption += f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
         yield Drawing(name, figure, caption, describe_spectrum(adjusted, groups, lines, mean), of)
 
@@ -83,12 +83,12 @@ def _fitted_lines(
     """The lines and bands of one W list over its values; [] without an order."""
     import numpy as np
 
-    from undertow.metrics.covariate_association import line_of
+    from undertow.metrics.covariate_association import STEP, line_of
     from undertow.report.figures.covariate_curve import FittedLine
 
     w_name = str(rows["w_name"].iloc[0])
     covariate = design.get("covariates", {}).get(w_name, {})
-    step = str(covariate.get("unit") or "unit") if covariate.get("scale") == "value" else "step"
+    step = str(covariate.get("unit") or "unit") if covariate.get("scale") == "value" else STEP
     at = rows["w_value" if "w_value" in rows else "w_index"]
     x, lines = np.linspace(float(at.min()), float(at.max()), n_points), []
     for group in groups if is_ordered(design, w_name) else ():
@@ -109,6 +109,7 @@ def _mean_and_label(design: Mapping[str, Any], models: Iterable[str]) -> tuple[s
 
 def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, str, str], list[ModelPoint]]:
     """A point for each model by challenge, W and pair of groups; with several prompts, from the averaged masses."""
+    from undertow.metrics.covariate_association import STEP
     from undertow.report.figures.model_sizes import ModelPoint
 
     groups_of = {"-".join(pair): tuple(pair) for pair in design.get("gaps", [])}
@@ -122,6 +123,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 for one in results
                 if one.measure == "pearson_r" and dict(one.group) in facets and not math.isnan(one.value)
             ]
+            unit = gaps[0].unit.partition(" per ")[2]
             point = ModelPoint(
                 name=model,
                 parameters=float(known.get("parameters", math.nan)),
@@ -132,7 +134,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 high=gaps[0].high,
                 r_squared=sum(squares) / len(squares) if squares else math.nan,
                 n_prompts=sum(bool(one.group["prompt"]) for one in of_prompts),
-                step=gaps[0].unit.partition(" per ")[2].replace("step", "step of W") or "step of W",
+                step="step of W" if unit in ("", STEP) else unit,
             )
             by_pair.setdefault(pair, []).append(point)
     return by_pair
@@ -170,7 +172,7 @@ def _draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterat
 
 def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
     """Draw every model by every prompt, for every challenge and W with several of either."""
-    from undertow.metrics.covariate_association import with_adjusted_means
+    from undertow.metrics.covariate_association import ADJUSTED, with_adjusted_means
     from undertow.report.figures.model_grid import describe_model_grid, model_grid
 
     design = observations.design
@@ -190,11 +192,13 @@ def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dr
             continue
         lines = {key: _fitted_lines(rows, groups, design, n_points=50) for key, rows in panels.items()}
         mean, measured = _mean_and_label(design, models)
-        panels = {key: with_adjusted_means(rows, groups) for key, rows in panels.items()}
+        adjusted = {key: with_adjusted_means(rows, groups) for key, rows in panels.items()}
+        is_adjusted = any(adjusted[key] is not rows for key, rows in panels.items())
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
-            figure=model_grid(panels, groups, lines, title=f"{mean} by {w_name} · {challenge}", measured=measured),
-            caption=f"{mean} of each word group at every {w_name}, with fitted lines; the same axes in every panel.",
-            alt=describe_model_grid(panels, groups, lines, mean),
+            figure=model_grid(adjusted, groups, lines, title=f"{mean} by {w_name} · {challenge}", measured=measured),
+            caption=f"{mean} of each word group at every {w_name}, with fitted lines; the same axes in every panel."
+            + f" {ADJUSTED}" * is_adjusted,
+            alt=describe_model_grid(adjusted, groups, lines, mean),
             of={"challenge": str(challenge), "w_name": str(w_name)},
         )

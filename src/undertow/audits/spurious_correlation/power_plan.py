@@ -17,7 +17,7 @@ from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS, Cells, uni
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, detectable_change, spread_evenly, step_of
-from undertow.stats.regression.trend import MIN_VALUES, cluster_summary, trend
+from undertow.stats.regression.trend import MIN_VALUES, trend
 from undertow.types import ALPHA, Progress
 
 if TYPE_CHECKING:
@@ -239,23 +239,23 @@ def noise_of(observations: Observations, pronoun: str) -> ObservedNoise:
     at = rows["w_value" if "w_value" in rows else "w_index"].to_numpy(dtype=np.float64)
     values = masses[:, 0] - (masses[:, 1] if masses.shape[1] > 1 else 0.0)
     cells = Cells.from_rows(rows.assign(w_value=at, unit=unit_codes(rows)), values).drop_empty()
-    places, sums, counts = cells.x, cells.sums, cells.counts
+    places, n_clusters = cells.x, cells.n_crossed
     about = {name: str(first[name]) for name in OVER_PROMPTS_KEYS} | {"pronoun": pronoun}
-    if len(sums) < MIN_CLUSTERS or len(places) < MIN_VALUES:
+    if n_clusters < MIN_CLUSTERS or len(places) < MIN_VALUES:
         raise UndertowError(
-            f"the run has {len(sums)} sentences and {len(places)} values of {about['w_name']}; to estimate its noise takes at least "
+            f"the run has {n_clusters} sentences and {len(places)} values of {about['w_name']}; to estimate its noise takes at least "
             f"{MIN_CLUSTERS} and {MIN_VALUES}"
         )
-    parts = cluster_summary(places, sums[None], counts[None])
+    parts = cells.summary()
     fit = trend(places, parts)
-    white, n_clusters = float(parts.white_variance[0]), len(sums)
+    white = float(parts.white_variance[0])
     if math.sqrt(white) <= ROUNDING_SHARE * float(np.abs(parts.means).max()):
         raise UndertowError(
             f"the sentences of the run differ in {pronoun} by rounding only, so its noise cannot be estimated"
         )
     own = max(float(parts.slope_variance[0]) - white / float(((places - places.mean()) ** 2).sum()), 0.0) * n_clusters
     noise = AssumedNoise(
-        text_sd=math.sqrt(white * float(counts.sum(axis=0).mean())),
+        text_sd=math.sqrt(white * float(cells.counts.sum(axis=0).mean())),
         slopes_sd=math.sqrt(own) * float(np.ptp(places)),
         values_sd=float(fit.values_sd[0]),
         autocorrelation=float(fit.values_autocorrelation[0]),

@@ -166,7 +166,9 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     """
     import pandas as pd
 
-    kept = frame[[name for name in _KEPT if name in frame]].reset_index(drop=True)
+    from undertow.metrics.covariate_association import sentence_columns
+
+    kept = frame[[name for name in (*_KEPT, *sentence_columns(frame)) if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
     cells = zip(frame["options"], frame["model"], frame["missing_reason"], strict=True)
     for row, (options, model, missing_reason) in enumerate(cells):
@@ -199,7 +201,7 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 
 
 _KEPT = (
-    "model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "sentence", "missing_reason", "other_words",
+    "model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words",
 )  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from undertow._files import is_plain_file, parse_toml
 from undertow._schemas import Schema, Text, Texts, check
 from undertow.data.challenges.challenge_set import ChallengeSet, Words
-from undertow.data.sentences.sentence_set import BOUNDS, RESERVED_COLUMNS, check_group_names
+from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
 from undertow.data.text_files import RESOURCES, error_place, first_repeat, read_text, read_toml
 from undertow.errors import UndertowError, closest
-from undertow.types import Factor
+from undertow.types import RESERVED_COLUMNS, Factor
 
 DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63

@@ -15,7 +15,6 @@ from undertow.data.sentences.sentence_set import (
     FEMALE,
     MALE,
     PRONOUNS,
-    RESERVED_COLUMNS,
     UNKNOWN_CASE,
     Sentence,
     SentenceSet,
@@ -24,7 +23,7 @@ from undertow.data.sentences.sentence_set import (
 )
 from undertow.data.text_files import add_group, error_place, header, number_between, read_records, read_rows
 from undertow.errors import UndertowError, closest
-from undertow.types import ClozeQuery, Factor
+from undertow.types import RESERVED_COLUMNS, ClozeQuery, Factor
 
 ENDINGS = (".csv", ".tsv")
 SENTENCE = "sentence"

@@ -13,7 +13,7 @@ from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
 from undertow.data.text_files import error_place, first_repeat
 from undertow.errors import UndertowError
-from undertow.types import ClozeQuery, Factor, Item, Option
+from undertow.types import RESERVED_COLUMNS, ClozeQuery, Factor, Item, Option
 
 FEMALE, MALE, NEUTRAL = "female", "male", "neutral"
 PRONOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -28,15 +28,6 @@ KNOWN_FACTORS = frozenset(
     {"well_specified", "occupation", "participant", "participant_class", "coreferent", "pronoun_case", "percent_female"}
 )
 """Factors that measures know."""
-RESERVED_COLUMNS = frozenset(
-    {
-        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
-        "missing_reason", "options", "logprobs_nats", "spaced_logprobs_nats",
-        "expected", "answer", "upper_bound_prob", "truncated_prob", "reply", "reply_outcome",
-        "first_token_low", "first_token_high", "reply_cut_at",
-    }
-)  # fmt: skip
-"""Columns of every observation table, which are not allowed as names of slots, factors and word groups."""
 BOUNDS = (".low", ".high")
 """Suffixes of the columns with the bounds of a group's mass, which are not allowed in names of word groups."""
 NO_NAMES = frozenset({"", "nan", "NaN", "NA", "N/A", "n/a", "None", "null", "NULL", "<NA>"})

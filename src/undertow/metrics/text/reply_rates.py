@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 N_SHUFFLES, SHUFFLES_AT_ONCE = 999, 111
+"""Shuffles of a permutation test, in all and at once."""
+LEVELS_WITHIN = 1.5
+"""Mean number of levels of a cluster above which cells are exchanged within clusters; below it, most clusters have nothing to exchange."""
 OUTCOMES = {"refusal_rate": ("refusal",), "unclear_rate": ("unclear", "both", "neither")}
 """Outcomes of replies without an answer, by metric."""
 
@@ -67,14 +70,14 @@ def _dependence_p(cells: pd.DataFrame, seed: int) -> float:
     """P-value of equal shares at all levels; NaN with too few clusters or levels.
 
     The statistic is the sum over levels of squared excesses of missing answers, divided by the number of answers. Cells, which are a
-    cluster at a level, exchange their excesses: within clusters that have several levels, else between all clusters.
+    cluster at a level, exchange their excesses: within clusters if these have more than 1.5 levels on average, else among all cells.
     """
     clusters, levels = (np.unique(cells[name].astype(str), return_inverse=True)[1] for name in ("cluster", "_level"))
     n_clusters, n_levels = int(clusters.max(initial=-1)) + 1, int(levels.max(initial=-1)) + 1
     n, n_lacking = cells["size"].to_numpy(np.float64), cells["sum"].to_numpy(np.float64)
     if n_clusters < MIN_CLUSTERS or n_levels < 2 or n_lacking.sum() in (0, n.sum()):
         return math.nan
-    strata = clusters if len(cells) > 1.5 * n_clusters else np.zeros_like(clusters)
+    strata = clusters if len(cells) > LEVELS_WITHIN * n_clusters else np.zeros_like(clusters)
     excess = n_lacking - n * (np.bincount(strata, n_lacking) / np.bincount(strata, n))[strata]
     order = np.argsort(strata, kind="stable")
     of_level = (levels[order, np.newaxis] == np.arange(n_levels)) / np.sqrt(np.bincount(levels, n))
@@ -105,7 +108,9 @@ def _result(measure: str, group: Group, rows: pd.DataFrame, values: Floats, extr
         jobs = np.unique(rows["soc_code"].astype(str), return_inverse=True)[1]
     estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
     n_clusters, note = estimate.n_clusters, ""
-    if n_clusters < MIN_CLUSTERS and not only_points():
+    if not len(values):
+        note = "no reply"
+    elif n_clusters < MIN_CLUSTERS and not only_points():
         note = f"no interval: {counted(n_clusters, 'independent cluster')} of replies, and {MIN_CLUSTERS} are needed"
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
     return make_result(measure, group, value, low=low, high=high, n=len(values), extras=extras, note=note)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
-from undertow.stats.arrays import Floats
+from undertow.stats.arrays import ROUNDING_SHARE, Floats
 
 CONNECTED = 1e-9
-"""Share of the largest count above which an eigenvalue of the graph of units and values is not 0."""
+"""Share of the largest eigenvalue below which an eigenvalue is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class AdditiveFit:
     Attributes:
         means: of the values, at the mean level of the units [value].
         influences: of the units on these means; they sum to 0 [unit, value].
+        parts: of the units in the effects of the values, each from the unit's own observations [unit, value].
+        levels: of the units, minus their weighted mean [unit].
         inverse: maps the values' sums without levels to effects [value, value].
         shares: of the observations of a unit [unit, value].
         weights, sizes: of the levels of the units, and their numbers of observations [unit].
@@ -26,6 +29,8 @@ class AdditiveFit:
 
     means: Floats
     influences: Floats
+    parts: Floats
+    levels: Floats
     inverse: Floats
     shares: Floats
     weights: Floats
@@ -48,16 +53,22 @@ def additive_fit(sums: Floats, counts: Floats) -> AdditiveFit | None:
     """
     of_value, sizes = counts.sum(axis=0), np.maximum(counts.sum(axis=1), 1)
     shares = counts / sizes[:, None]
-    roots, axes = np.linalg.eigh(np.diag(of_value) - counts.T @ shares)
-    known = roots > CONNECTED * of_value.max(initial=1)
-    if known.sum() < np.count_nonzero(of_value) - 1:
+    inverse, rank = linalg.pinvh(np.diag(of_value) - counts.T @ shares, rtol=CONNECTED, return_rank=True)
+    if rank < np.count_nonzero(of_value) - 1:
         return None
-    inverse = (axes[:, known] / roots[known]) @ axes[:, known].T
     own = sums.sum(axis=1) / sizes
-    effects = inverse @ (sums - counts * own[:, None]).sum(axis=0)
+    least = ROUNDING_SHARE * np.abs(sums).max()
+
+    def without_rounding(deviations: Floats) -> Floats:
+        return np.where(np.abs(deviations) > least, deviations, 0.0)
+
+    parts = without_rounding(sums - counts * own[:, None]) @ inverse
+    effects = parts.sum(axis=0)
     levels = own - shares @ effects
     weights = counts.sum(axis=1) / np.maximum((counts > 0).sum(axis=1), 1)
     weights /= weights.sum()
-    influences = (sums - counts * (levels[:, None] + effects)) @ inverse
-    of_levels = weights * (levels - weights @ levels) - influences @ (weights @ shares)
-    return AdditiveFit(weights @ levels + effects, influences + of_levels[:, None], inverse, shares, weights, sizes)
+    influences = without_rounding(sums - counts * (levels[:, None] + effects)) @ inverse
+    level = float(weights @ levels)
+    of_levels = weights * (levels - level) - influences @ (weights @ shares)
+    influences += of_levels[:, None]
+    return AdditiveFit(level + effects, influences, parts, levels - level, inverse, shares, weights, sizes)

@@ -124,7 +124,7 @@ class ClusterSummary:
         white_variance: of a mean, without the sentences' levels and slopes [...].
         slope_variance: of the least-squares slope, from the variance between sentences [...].
         df: degrees of freedom of `slope_variance` [...].
-        n_clusters: sentences with observations [...].
+        n_clusters: sentences that contribute to the slope [...].
     """
 
     means: Floats
@@ -290,7 +290,9 @@ class _Mixture:
         return np.asarray(np.log(beyond / share), dtype=np.float64)
 
 
-def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> ClusterSummary:
+def cluster_summary(
+    x: ArrayLike, sums: ArrayLike, counts: ArrayLike, own: tuple[Floats, Floats] | None = None
+) -> ClusterSummary:
     """Summary of a crossed design for `trend`.
 
     `slope_variance` is that of the slope's influences by sentence (`influence_variance`), in a balanced design the variance of the mean
@@ -299,8 +301,11 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
 
     Args:
         x: values of the covariate [value].
-        sums: of the observations in each cell [..., cluster, value]; 0 for empty cells.
+        sums: of the observations in each cell, or such that sums - counts x means are the clusters' influences times the counts of the
+            values [..., cluster, value].
         counts: number of observations in each cell, same shape. Each value must have some.
+        own: sums, without levels, and counts of the observations from which the noise is estimated: those of sentences with several
+            values, same shape. Clusters without any do not count. `sums` and `counts` if not given.
 
     Raises:
         ValueError: a value has no observation, or x is empty or not finite.
@@ -312,7 +317,8 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
     if (of_value == 0).any():
         raise ValueError("a value has no observation; remove it")
     means = totals.sum(axis=-2) / of_value
-    seen = sizes > 0
+    own_totals, own_sizes = own or (totals, sizes)
+    seen = own_sizes > 0
     clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
     weights = _weights(xs)
     influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ weights
@@ -320,13 +326,13 @@ def cluster_summary(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Cluster
     influences = np.where(np.abs(influences) > rounding, influences, 0.0)
     slope_variance, slope_df = influence_variance(influences, seen.any(axis=-1))
     n = seen.sum(axis=-1, keepdims=True)
-    off = _from_cluster_mean(divide(totals, sizes) - means[..., None, :], seen, n)
+    off = _from_cluster_mean(divide(own_totals, own_sizes) - means[..., None, :], seen, n)
     at = _from_cluster_mean(np.broadcast_to(xs, totals.shape), seen, n)
     width = (at**2).sum(axis=-1, keepdims=True)
     slopes = np.divide((off * at).sum(axis=-1, keepdims=True), width, out=np.zeros(n.shape), where=width > 0)
     squares = ((off - slopes * at) ** 2).sum(axis=(-1, -2))
     df = np.maximum(n - 2, 0).sum(axis=(-1, -2)) * (clusters - 1) / np.maximum(clusters, 1)
-    white = divide(squares, df) * ((sizes**2).sum(axis=-2) / of_value**2).mean(axis=-1)
+    white = divide(squares, df) * ((own_sizes**2).sum(axis=-2) / own_sizes.sum(axis=-2) ** 2).mean(axis=-1)
     return ClusterSummary(means, white, slope_variance, slope_df, clusters)
 
 
@@ -365,14 +371,28 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
     Without an effect, the signs of a sentence's deviations from its mean are exchangeable. p flips the signs of whole sentences (all
     patterns of up to 13, else random ones), which allows any dependence within a sentence, such as its own slope. The variance of the
     effects is the mean product of the deviations of different sentences, which is unbiased by the sentences' noise, with a jackknife
-    interval over sentences, which includes 0 if the test is not significant. Arguments are those of `cluster_summary`.
+    interval over sentences, which includes 0 if the test is not significant.
+
+    Args:
+        sums: of the observations in each cell [cluster, value].
+        counts: number of observations in each cell, same shape.
+        seed: of random sign patterns.
+        level: of the interval.
 
     Returns:
         The standard deviation of the values' effects in the population of sentences, 0 if the estimate of the variance is negative.
         NaN below three sentences or two values, and if no sentence has two values.
     """
+    parts = effect_parts(sums, counts)
+    return effect_of_parts(parts, parts, seed=seed, level=level)
+
+
+def effect_of_parts(parts: Floats, own: Floats, *, seed: int = 0, level: float = 0.95) -> Estimate:
+    """`covariate_effect` from equal shares of the effects plus the sentences' influences, both [cluster, value].
+
+    The test flips `own`: what each sentence contributes by its own observations, equal to `parts` if all have all values.
+    """
     check_interrupted()
-    parts = _parts_of_effects(sums, counts)
     n = len(parts)
     if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
         return Estimate(math.nan)
@@ -381,12 +401,12 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
     moved = (n - 1) / n * (without.mean() - without)  # influence of each sentence on the variance
     squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
     half = t_quantile(float(df), level) * math.sqrt(float(squared_error))
-    p, observed = 1.0, float((parts.sum(axis=0) ** 2).sum())
+    p, observed = 1.0, float((own.sum(axis=0) ** 2).sum())
 
     def is_extreme(patterns: Floats) -> Bools:
-        return np.asarray((((1 - 2 * patterns) @ parts) ** 2).sum(axis=1) >= observed * (1 - 1e-9))
+        return np.asarray((((1 - 2 * patterns) @ own) ** 2).sum(axis=1) >= observed * (1 - 1e-9))
 
-    if observed > (1e-12 * float(np.abs(parts).sum())) ** 2:
+    if observed > (1e-12 * float(np.abs(own).sum())) ** 2:
         p = float(exchange_p_values(n, seed, is_extreme))
     if p < 1 - level and variance > 0:
         # The interval is on the log scale, because sentences may be skewed.
@@ -398,11 +418,15 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
     """The value of `covariate_effect` without interval and test; NaN below two sentences or two values."""
-    parts = _parts_of_effects(sums, counts)
+    return sd_of_parts(effect_parts(sums, counts))
+
+
+def sd_of_parts(parts: Floats) -> float:
+    """The value of `effect_of_parts` without interval and test; NaN below two sentences or two values."""
     return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
 
 
-def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
+def effect_parts(sums: ArrayLike, counts: ArrayLike) -> Floats:
     """Contribution of each sentence to each value's effect [cluster, value]; empty if a value has no data, or no sentence two values."""
     totals, sizes = as_floats(sums), np.asarray(counts, dtype=np.float64)
     totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
