@@ -87,4 +87,4 @@ class LabelReader(ChoiceReader):
         written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
         names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
         is_group = any(group.fullmatch(written) for group in rules().groups.values())
-        return names[0] if names and not is_group else word.group()
+        return names[0] if names and not (is_group or written in ("native", "natives")) else word.group()

@@ -249,7 +249,8 @@ def _pointed_at(texts: Sequence[str], reply: str) -> str:
         return ""
     places = [place for one in pointers if (place := one["place"] or one["number"])]
     by_words = [one for one in texts if stems(one.lower()) & stems(text.lower())]
-    named = texts[{**PLACES, "middle": len(texts) // 2}[places[-1].lower()] :][:1] if places else by_words
+    middle = len(texts) // 2 if len(texts) % 2 else len(texts)  # an even number has none
+    named = texts[{**PLACES, "middle": middle}[places[-1].lower()] :][:1] if places else by_words
     return named[0] if len(named) == 1 and not known.has("span.report", named[0]) else ""
 
 
