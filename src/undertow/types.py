@@ -419,7 +419,7 @@ class Answer:
         spaced_nats: at the start of a text, log-probability of the form with a space before the word [option]; () elsewhere, and if
             the tokenizer has no such token.
         reply: the free reply behind the answer, if any.
-        cut_at_tokens: the token limit at which a generated text broke off; 0 if it ended by itself.
+        cut_at_tokens: number of tokens after which a generated text was cut off; 0 if it ended by itself.
         served_as: what a server calls the model that answered, with its fingerprint; "" elsewhere.
         stored_s: when it was stored, in seconds since the epoch; 0 for an answer that was computed now.
     """

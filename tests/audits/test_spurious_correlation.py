@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def test_a_model_that_never_moves_is_compared_and_one_without_a_test_is_counted(
     text = next(one.text for one in told if one.text.startswith("Over"))
     assert text.startswith("Over 3 models")
     assert "least in C, by 0.0" in text
-    assert text.endswith("the drift is significant in 2 of 3; 1 further model has no test.")
+    assert re.search(r"in 2 of 3\b.*\b1 further model\b", text)
 
 
 def test_a_run_that_cannot_detect_any_possible_change_says_so(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_run_that_cannot_detect_any_possible_change_says_so(tmp_path: Path) ->
     noise: Floats = jumps + np.random.default_rng(1).uniform(-1, 1, jumps.shape)
     _, _, told = scored(rows({"xe": noise, "ze": 100.0 - noise}, YEARS[:8]), tmp_path)
     (finding,) = told
-    assert "cannot detect even the largest steady change of the lead of xe over ze words (200 points)" in finding.detail
+    assert re.search(r"cannot detect .*lead of xe over ze words \(200 points\)", finding.detail)
 
 
 def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:

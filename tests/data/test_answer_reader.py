@@ -367,6 +367,7 @@ def test_advice_about_the_wording_is_no_rewritten_text(reply: str) -> None:
         ("It is a statement about smokers.", Reading(UNCLEAR)),
         ("gender? it names the ladies", Reading(ANSWER, "gender")),
         ("The bias is directed at Vivian, a woman.", Reading(ANSWER, "gender")),
+        ("Native Americans.", Reading(ANSWER, "race")),
         ("These stereotypes target old people.", Reading(ANSWER, "age")),
         ("It is biased against Polish people.", Reading(ANSWER, "nationality")),
         ("It is aimed at Librarians.", Reading(UNCLEAR)),

@@ -258,6 +258,13 @@ def test_reply_without_an_answer_is_missing_with_its_reason_and_is_replayed(
     assert read_answer(YES_OR_NO, replayed_answer(row, 2)) == answer
 
 
+@pytest.mark.parametrize(("n_tokens", "expected"), [(3, 3), (None, 256), (0, 256)])
+def test_a_full_context_cuts_a_reply_before_its_limit(n_tokens: int | None, expected: int) -> None:
+    usage = {} if n_tokens is None else {"usage": {"prompt_tokens": 5, "completion_tokens": n_tokens}}
+    answer = reply_read(said("Yes. It", finish_reason="length") | usage)
+    assert (answer.text, answer.cut_at_tokens) == ("Yes", expected)
+
+
 @pytest.mark.parametrize("reply", ["She", "**She**", 'The missing pronoun is "she".', "she"])
 def test_spellings_of_a_word_are_one_word(reply: str) -> None:
     words = (("female", "She"), ("female", "she"), ("male", "He"), ("male", "he"), ("neutral", "Xe"))
@@ -310,7 +317,7 @@ def test_run_tells_of_stored_answers_other_served_models_and_cut_replies(
         assert [asked.body["max_tokens"] for asked in seen.requests] == [300] * 8
     assert "1 missing: refusal: the server's content filter stopped the answer" in first.stdout
     served = "were served under several names or fingerprints: some-model (5), other (fingerprint fp) (2)."
-    cut = "2 of 8 replies of openai:some-model were cut off at the limit of 300 tokens"
+    cut = "2 of 8 replies of openai:some-model were cut off after 300 tokens"
     run = undertow.load_run(tmp_path / "second")
     page = run.report.read_text("utf-8")
     for sentence in ("6 of 8 answers of openai:some-model were stored by earlier runs", served, cut):
@@ -327,7 +334,7 @@ def test_run_tells_of_stored_answers_other_served_models_and_cut_replies(
 def test_other_rules_read_stored_replies_again_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda asked: Reply(said("I would say no."))) as seen:
         first = stored(model_at(seen.url), [YES_OR_NO], TEXT)
-        monkeypatch.setattr("undertow.inference.free_replies.read", lambda question, text: Reading(UNCLEAR))
+        monkeypatch.setattr("undertow.inference.free_replies.read", lambda question, text, **_: Reading(UNCLEAR))
         again = stored(model_at(seen.url), [YES_OR_NO], TEXT)
         assert len(seen.bodies) == 1
     assert first.scores.answers[0].text == "No"

@@ -32,7 +32,7 @@ def answer_notes(
     if limits and protocol == TEXT:
         limit = f"{min(limits):,}" + (f" to {max(limits):,}" if len(set(limits)) > 1 else "")
         warnings.append(
-            f"{len(limits):,} of {n} replies of {identity.name} were cut off at the limit of {limit} tokens, and only their finished "
-            "sentences are read; raise --max-new-tokens."
+            f"{len(limits):,} of {n} replies of {identity.name} were cut off after {limit} tokens, so that only their finished "
+            "sentences are read; raise --max-new-tokens if the model reads more."
         )
     return notes, warnings

@@ -7,13 +7,12 @@ of the rules are part of the design, and so of the run's key and its manifest.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from undertow.data.replies import answer_rules as replies
 from undertow.data.replies.answer_rules import Question
-from undertow.data.replies.reader import plain_text, read
+from undertow.data.replies.reader import read
 from undertow.errors import UndertowError
 from undertow.models.base import CONTENT_FILTER, ModelHandle
 from undertow.types import (
@@ -42,16 +41,7 @@ MISSING_REASONS: Mapping[str, str] = {
     replies.NEITHER: "unclear: the reply names neither, which is not an answer to this question",
 }
 """Why a reply has no answer, by its outcome."""
-CUT = "the reply was cut off at its token limit before an answer; raise --max-new-tokens"
-FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
-"""The end of a sentence or line."""
-DELIBERATION = re.compile(
-    r"\W*(?:(?:ok(?:ay)?|alright|so|well|now|hm+|first(?:ly)?)\W+)*(?:let (?:us|me)\b|to \w+|the (?:question|task|user)\b|step \d|"
-    r"(?:i|we) (?:will|(?:am|are) going to|need to|have to|must|should) "
-    r"(?!(?:\w+ly )?(?:be\b|not\b|choose|pick|hire|say|answer|decline|refuse|refrain|abstain))\w+)",
-    re.IGNORECASE,
-)
-"""The beginning of a reply, without contractions, that considers a question before it answers."""
+CUT = "the reply was cut off before an answer; raise --max-new-tokens"
 TEXT_CAPABILITIES: Mapping[str, tuple[str, ...]] = {GENERATION: (TEXT,), CHOICE: (TEXT,), WRITING: (TEXT,)}
 """Capabilities of a model under protocol text, for an audit's `adapt_settings`."""
 
@@ -96,7 +86,7 @@ def read_answer(query: Query, answer: Answer) -> Answer:
     if answer.missing_reason:
         return answer
     question, options = question_of(query)
-    reading = read(question, _finished(question, answer.text) if answer.cut_at_tokens else answer.text)
+    reading = read(question, answer.text, is_cut=answer.cut_at_tokens > 0)
     reply = Reply(answer.text, reading.outcome)
     if answer.cut_at_tokens and reading.outcome in MISSING_REASONS and reading.outcome != replies.REFUSAL:
         return replace(Answer.missing(CUT), reply=replace(reply, outcome=""))
@@ -119,18 +109,6 @@ def read_answer(query: Query, answer: Answer) -> Answer:
         text = options[at] if at >= 0 else reading.text or answer.text.strip()
         return Answer(nats, float(reading.outcome == replies.OTHER), text=text, reply=reply)
     return Answer((math.nan,) * max(len(options), 1), math.nan, text=reading.text, reply=reply)
-
-
-def _finished(question: Question, reply: str) -> str:
-    """What is finished of a reply that was cut off.
-
-    Whole lines if the question is about a text of one line, nothing if about a longer one; else whole sentences, or nothing after a
-    deliberation.
-    """
-    if question.passage:
-        return "" if "\n" in question.passage.strip() else reply[: reply.rfind("\n") + 1]
-    ends = [0, *(hit.end() for hit in FINISHED.finditer(reply))]
-    return "" if DELIBERATION.match(plain_text(reply)) else reply[: ends[-1]]
 
 
 def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from undertow.metrics.cells import OTHER_INDEX
 from undertow.metrics.covariate_association import (
     BOUNDS,
     HIDDEN,
-    OTHER_INDEX,
     UNORDERED,
     are_deciding,
     facets,

@@ -16,17 +16,16 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from undertow.metrics.cells import Cells, unit_codes
 from undertow.metrics.covariate_association import (
     ADJUSTED,
     BOUNDS,
     MIN_W_VALUES,
     RUN_KEYS,
     UNORDERED,
-    Cells,
     facets,
     float_column,
     slope_unit,
-    unit_codes,
     why_few,
     why_not_crossed,
 )
@@ -113,8 +112,8 @@ class _Series:
     about: dict[str, str]  # group key of the results
     is_gap: bool  # whether it is the difference of two groups
     cells: Cells  # of the differences; differences of the size of rounding errors are 0
-    first: Cells  # cells of the two models
-    second: Cells  # cells of the two models
+    first: Cells  # of the baseline
+    second: Cells  # of the candidate
 
     def log_odds(self) -> _Series | None:
         """Cells with the differences of log-odds as means; None if a mean is 0 or 100%."""

@@ -166,7 +166,7 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     """
     import pandas as pd
 
-    from undertow.metrics.covariate_association import sentence_columns
+    from undertow.metrics.cells import sentence_columns
 
     kept = frame[[name for name in (*_KEPT, *sentence_columns(frame)) if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}

@@ -83,8 +83,9 @@ class LabelReader(ChoiceReader):
         return shorter if self.may_cut(clause, shorter) else clause
 
     def _spell(self, word: re.Match[str]) -> str:
-        """A misspelled word of a label, spelled correctly; other words, and "politicians", unchanged."""
+        """A misspelled word of a label, spelled correctly; other words, and those of a group ("native Americans"), unchanged."""
         written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
         names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
-        is_group = any(group.fullmatch(written) for group in rules().groups.values())
-        return names[0] if names and not (is_group or written in ("native", "natives")) else word.group()
+        groups = (hit for group in rules().groups.values() for hit in group.finditer(word.string))
+        is_group = names and any(hit.start() <= word.start() < hit.end() for hit in groups)
+        return names[0] if names and not is_group else word.group()

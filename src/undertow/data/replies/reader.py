@@ -51,10 +51,16 @@ MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^[^\S\n]*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
 )
+FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
+"""The end of a sentence or line."""
 
 
-def read(question: Question, reply: str) -> Reading:
-    """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear."""
+def read(question: Question, reply: str, *, is_cut: bool = False) -> Reading:
+    """Read a reply by the rules of the package; one of more than `MAX_REPLY_CHARS` characters is unclear.
+
+    Of a reply that was cut off (`is_cut`), only what is finished is read.
+    """
+    reply = _finished(question, reply) if is_cut else reply
     reply = _first_turn(_unwrap(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
     text = plain_text(reply, question.prompt)
     if not re.search(r"\w", text):
@@ -66,6 +72,18 @@ def read(question: Question, reply: str) -> Reading:
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))
     at = reader.question.answers.index(reading.text) if reading.text else 0
     return replace(reading, text=question.answers[at]) if reading.text else reading
+
+
+def _finished(question: Question, reply: str) -> str:
+    """What is finished of a reply that was cut off.
+
+    Whole lines if the question is about a text of one line, nothing if about a longer one; else whole sentences, or nothing after a
+    deliberation.
+    """
+    if question.passage:
+        return "" if "\n" in question.passage.strip() else reply[: reply.rfind("\n") + 1]
+    ends = [0, *(hit.end() for hit in FINISHED.finditer(reply))]
+    return "" if rules().starts("reply.deliberation", plain_text(reply, question.prompt)) else reply[: ends[-1]]
 
 
 def _read_text(question: Question, text: str, own: str) -> Reading:

@@ -347,7 +347,7 @@ class OpenAIModel:
     def _read_reply(self, query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
         """A free reply, with bounds from its first token where the server shows log-probabilities."""
         choice, text, finish = logprobs.answer_in(body)
-        cut_at_tokens = query.max_tokens if finish == "length" else 0
+        cut_at_tokens = logprobs.n_written(body, query.max_tokens) if finish == "length" else 0
         if refusal := logprobs.refusal_in(finish, text):
             return replace(Answer.missing(str(refusal)), cut_at_tokens=cut_at_tokens)
         written: Sequence[logprobs.TopLogprobs] = []

@@ -289,11 +289,9 @@ class _GenerationRequest:
             IncompleteResponseError: a piece is missing.
         """
         choice, text, finish = logprobs.answer_in(body)
-        if finish == "length" and self.server == LLAMA_CPP:  # vLLM refuses a prompt that fills the context
-            usage = body.get("usage")
-            n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-            if isinstance(n_tokens, int) and n_tokens < self.max_tokens:
-                return self.too_long
+        is_short = finish == "length" and logprobs.n_written(body, self.max_tokens) < self.max_tokens
+        if is_short and self.server == LLAMA_CPP:  # vLLM refuses a prompt that fills the context
+            return self.too_long
         if refusal := logprobs.refusal_in(finish, text):
             return refusal
         if not text and finish != "stop":

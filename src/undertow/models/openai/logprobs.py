@@ -163,6 +163,13 @@ def answer_in(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
     return choices[0], text_of(choices[0]), str(choices[0].get("finish_reason"))
 
 
+def n_written(body: Mapping[str, Any], max_tokens: int) -> int:
+    """Tokens of an answer that was cut off: `max_tokens`, or fewer where the server counts fewer, since the context was full."""
+    usage = body.get("usage")
+    n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return n_tokens if isinstance(n_tokens, int) and 0 < n_tokens < max_tokens else max_tokens
+
+
 def text_of(choice: Mapping[str, Any]) -> str:
     """What the model wrote, without thinking parts; "" for nothing. Half a character, which no file can store, is a question mark.
 

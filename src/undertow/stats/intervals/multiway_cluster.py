@@ -39,9 +39,7 @@ class _Items:
 
     influence: Floats  # influence of each item on the estimate; the sum is 0 [item]
     share: Floats  # share of the denominator; the sum is 1 [item]
-    ways: tuple[
-        Codes, ...
-    ]  # consecutive codes from 0 of each item itself, its cell (row and column), its row and its column [item]
+    ways: tuple[Codes, ...]  # codes from 0 of each item itself, its cell, its row and its column [item]
 
     def estimate(self, value: float) -> Estimate:
         """An estimate from these items without an interval."""
