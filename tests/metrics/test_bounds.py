@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from undertow import audits
 from undertow.audits.base import Observations
-from undertow.metrics.covariate_association import measure_association
+from undertow.metrics.drift.covariate_association import measure_association
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend
 from undertow.types import Floats, Result
 

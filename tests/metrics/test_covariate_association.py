@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from undertow.errors import UndertowError
-from undertow.metrics.cells import Cells
-from undertow.metrics.covariate_association import ADJUSTED, line_of, measure_association, with_adjusted_means
+from undertow.metrics.drift.cells import Cells
+from undertow.metrics.drift.covariate_association import ADJUSTED, line_of, measure_association, with_adjusted_means
 from undertow.stats.intervals.cluster_errors import share_interval
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 from undertow.types import Result

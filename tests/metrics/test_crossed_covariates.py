@@ -19,8 +19,8 @@ from undertow.audits.base import Observations, Sampling
 from undertow.audits.spurious_correlation import items
 from undertow.audits.spurious_correlation.audit import SpuriousCorrelation, with_margins
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_association import HIDDEN
-from undertow.metrics.crossed_covariates import measure_interactions
+from undertow.metrics.drift.covariate_association import HIDDEN
+from undertow.metrics.drift.crossed_covariates import measure_interactions
 from undertow.report.figures.surface import describe_surface, surface
 from undertow.types import Result
 

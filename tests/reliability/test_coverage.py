@@ -21,8 +21,9 @@ from scipy.special import ndtr
 from statsmodels.regression.linear_model import GLS, OLS
 from statsmodels.tools import add_constant
 
-from undertow.metrics import covariate_association, score_table
-from undertow.metrics.covariate_association import measure_association
+from undertow.metrics import score_table
+from undertow.metrics.drift import covariate_association
+from undertow.metrics.drift.covariate_association import measure_association
 from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
 from undertow.runs.compare.resampling import groups_of

@@ -23,8 +23,8 @@ from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
-from undertow.metrics.covariate_association import measure_association
-from undertow.metrics.drift_differences import ALIKE, drift_differences
+from undertow.metrics.drift.covariate_association import measure_association
+from undertow.metrics.drift.drift_differences import ALIKE, drift_differences
 from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders

@@ -134,8 +134,8 @@ class SpuriousCorrelation(Audit):
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         # Statistics and tables take most of a second to load: listing, help and refusals do without.
-        from undertow.metrics.covariate_association import measure_association
-        from undertow.metrics.crossed_covariates import measure_interactions
+        from undertow.metrics.drift.covariate_association import measure_association
+        from undertow.metrics.drift.crossed_covariates import measure_interactions
 
         groups = observations.design["groups"]
         gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
@@ -149,7 +149,7 @@ class SpuriousCorrelation(Audit):
     def differences(
         self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
     ) -> list[Result]:
-        from undertow.metrics.drift_differences import drift_differences
+        from undertow.metrics.drift.drift_differences import drift_differences
 
         whole = with_margins(baseline)
         frames = whole.frame, with_margins(candidate).frame
@@ -214,7 +214,7 @@ def with_margins(observations: Observations) -> Observations:
     """The observations; rows of crossed W lists are repeated for either list."""
     if not any("parts" in one for one in observations.design.get("covariates", {}).values()):
         return observations
-    from undertow.metrics.crossed_covariates import with_margins as frame_with_margins
+    from undertow.metrics.drift.crossed_covariates import with_margins as frame_with_margins
 
     frame, covariates = frame_with_margins(observations.frame, observations.design["covariates"])
     return Observations(frame, {**observations.design, "covariates": covariates})

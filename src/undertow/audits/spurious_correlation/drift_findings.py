@@ -258,7 +258,7 @@ class DriftFinding:
     @property
     def adjusted(self) -> str:
         """Sentence on means that are adjusted because values are missing; "" for plain means."""
-        from undertow.metrics.covariate_association import ADJUSTED
+        from undertow.metrics.drift.covariate_association import ADJUSTED
 
         return ADJUSTED if any(ADJUSTED in one.result.note for one in self.drifts if one.state != "untested") else ""
 
@@ -311,7 +311,7 @@ def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: 
 
 
 def _is_comparable(gap: Result) -> bool:
-    from undertow.metrics.covariate_association import FLAT, why_few
+    from undertow.metrics.drift.covariate_association import FLAT, why_few
 
     sizes = (int(gap.extras.get(name, 0)) for name in ("n_clusters", "n_w"))
     return math.isfinite(gap.p) or (FLAT in gap.note and not why_few(*sizes))

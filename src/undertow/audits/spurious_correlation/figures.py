@@ -34,7 +34,7 @@ TRAJECTORIES = {
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
-    from undertow.metrics.covariate_association import ADJUSTED, STEP, with_adjusted_means
+    from undertow.metrics.drift.covariate_association import ADJUSTED, STEP, with_adjusted_means
     from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
     from undertow.report.figures.surface import describe_surface, surface
 
@@ -83,7 +83,7 @@ def _fitted_lines(
     """The lines and bands of one W list over its values; [] without an order."""
     import numpy as np
 
-    from undertow.metrics.covariate_association import STEP, line_of
+    from undertow.metrics.drift.covariate_association import STEP, line_of
     from undertow.report.figures.covariate_curve import FittedLine
 
     w_name = str(rows["w_name"].iloc[0])
@@ -109,7 +109,7 @@ def _mean_and_label(design: Mapping[str, Any], models: Iterable[str]) -> tuple[s
 
 def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, str, str], list[ModelPoint]]:
     """A point for each model by challenge, W and pair of groups; with several prompts, from the averaged masses."""
-    from undertow.metrics.covariate_association import STEP
+    from undertow.metrics.drift.covariate_association import STEP
     from undertow.report.figures.model_sizes import ModelPoint
 
     groups_of = {"-".join(pair): tuple(pair) for pair in design.get("gaps", [])}
@@ -172,7 +172,7 @@ def _draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterat
 
 def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
     """Draw every model by every prompt, for every challenge and W with several of either."""
-    from undertow.metrics.covariate_association import ADJUSTED, with_adjusted_means
+    from undertow.metrics.drift.covariate_association import ADJUSTED, with_adjusted_means
     from undertow.report.figures.model_grid import describe_model_grid, model_grid
 
     design = observations.design

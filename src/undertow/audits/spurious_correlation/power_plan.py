@@ -13,8 +13,8 @@ from undertow.audits.shared.item_limit import ListSizes
 from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
-from undertow.metrics.cells import Cells, unit_codes
-from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS
+from undertow.metrics.drift.cells import Cells, unit_codes
+from undertow.metrics.drift.covariate_association import OVER_PROMPTS_KEYS
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, detectable_change, spread_evenly, step_of

@@ -1,6 +1,6 @@
 """Effect of W on each word of a group, and warnings about groups with different kinds of words.
 
-Each word is measured as a group of its own, by `metrics.covariate_association`.
+Each word is measured as a group of its own, by `metrics.drift.covariate_association`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def words_table(observations: Observations) -> pd.DataFrame | None:
     """
     import pandas as pd
 
-    from undertow.metrics.covariate_association import measure_association
+    from undertow.metrics.drift.covariate_association import measure_association
 
     design, frame = observations.design, observations.frame
     if not any(len(forms) > 1 for forms in design.get("words", {}).values()) or "logprobs_nats" not in frame:
@@ -166,7 +166,7 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     """
     import pandas as pd
 
-    from undertow.metrics.cells import sentence_columns
+    from undertow.metrics.drift.cells import sentence_columns
 
     kept = frame[[name for name in (*_KEPT, *sentence_columns(frame)) if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}

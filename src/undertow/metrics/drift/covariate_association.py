@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError, counted
-from undertow.metrics.cells import Cells, unit_codes
+from undertow.metrics.drift.cells import Cells, unit_codes
 from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
 from undertow.stats.arrays import Floats, t_quantile

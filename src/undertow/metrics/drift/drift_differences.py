@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from undertow.metrics.cells import Cells, unit_codes
-from undertow.metrics.covariate_association import (
+from undertow.metrics.drift.cells import Cells, unit_codes
+from undertow.metrics.drift.covariate_association import (
     ADJUSTED,
     BOUNDS,
     MIN_W_VALUES,

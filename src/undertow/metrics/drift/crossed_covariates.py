@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from undertow.metrics.cells import OTHER_INDEX
-from undertow.metrics.covariate_association import (
+from undertow.metrics.drift.cells import OTHER_INDEX
+from undertow.metrics.drift.covariate_association import (
     BOUNDS,
     HIDDEN,
     UNORDERED,
