@@ -49,16 +49,19 @@ class SentenceTab:
                 self._build_form(self._presets[0])
             with gr.Column(scale=3, min_width=300):
                 self._build_answer()
-        chosen = [self.sentence, self.preset, self.values, self.placeholder, self.words, self.reading]
+        chosen = [self.sentence, self.preset, self.values, self.placeholder, self.words]
         for button, one in zip(examples, self._presets, strict=True):
-            filled = one.sentence, one.title, ", ".join(one.covariate.values), one.placeholder, "", self._reading(one)
+            filled = one.sentence, one.title, ", ".join(one.covariate.values), one.placeholder, ""
             button.click(lambda filled=filled: filled, None, chosen, **ui.QUICK)
         values = {one.title: ", ".join(one.covariate.values) for one in self._presets}
+        titles = {text: title for title, text in values.items()}
         self.preset.input(lambda title: values.get(title, gr.skip()), [self.preset], [self.values], **ui.QUICK)
-        self.values.input(lambda: _OWN, None, [self.preset], **ui.QUICK)
+        # A text field has `input` for typed characters only, and `change` for those that are pasted or deleted, too.
+        last: dict[str, Any] = {"trigger_mode": "always_last", **ui.QUICK}
+        self.values.change(lambda text: titles.get(text, _OWN), [self.values], [self.preset], **last)
         read = [self.sentence, self.placeholder, self.words]
         for one in read:
-            one.input(self.read, read, [self.reading], trigger_mode="always_last", **ui.QUICK)
+            one.change(self.read, read, [self.reading], **last)
         fields = [*read, self.values, *self.models.fields, self.normalise, self.degree, self.ends]
         self._rest = [*self.figures, self.scores, self.sentences, self.details, self.notes, self.table, self.download]
         # An audit asks all values of the list, which are at most `MAX_LIMIT` texts.
@@ -84,7 +87,7 @@ class SentenceTab:
         self.words = ui.field(
             "Word groups of your own", "", sentence_parser.MAX_WORDS_CHARS, info, lines=1, max_lines=6
         )
-        self.reading = ui.text_box("Preview", value=self._reading(one), visible=True)
+        self.reading = ui.text_box("Preview", value=self.read(one.sentence, one.placeholder, ""), visible=True)
         self.reading.info = "If a form is ambiguous, write which you mean: her/him or her/his."
         orders = "; ".join(f"{preset.title}: {preset.covariate.order}" for preset in self._presets)
         titles = [*(preset.title for preset in self._presets), _OWN]
@@ -128,9 +131,6 @@ class SentenceTab:
             label = "Percent of each group at each value, with the fitted curve and its band (low, high)"
             self.table = ui.table_view(label)
             self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
-
-    def _reading(self, one: Preset) -> str:
-        return self.read(one.sentence, one.placeholder, "")
 
     def read(self, sentences: object, placeholder: object, words: object) -> str:
         """Typed sentences as parsed, or the error."""
