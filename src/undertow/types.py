@@ -403,10 +403,11 @@ class Answer:
     """A model's answer to one query.
 
     Attributes:
-        logprobs_nats: one log-probability for each option or label, in the query's order [option]. NaN for an option that the
-            tokenizer does not know, and for one with the same tokens as an earlier option of its group (*He* and *he* in an uncased
-            model), which counts with that option; in a free reply, for all spellings of a word but the lower-case one. Minus infinity
-            for an option outside the tokens that the protocol uses. A generated answer has one, its own.
+        logprobs_nats: one log-probability for each option or label, in the query's order [option]; under likelihood, of the text
+            from the first blank on. NaN for an option that the tokenizer does not know, and for one with the same tokens as an
+            earlier option of its group (*He* and *he* in an uncased model), which counts with that option; in a free reply, for all
+            spellings of a word but the lower-case one. Minus infinity for an option outside the tokens that the protocol uses. A
+            generated answer has one, its own.
         other_prob: probability of all text other than the options, in 0 to 1; NaN if unknown.
         missing_reason: why there are no log-probabilities; "" if there are. A missing value is never zero.
         text: generated text, if any.
