@@ -76,7 +76,8 @@ def test_a_dry_run_estimates_each_run_and_writes_nothing(file: Path, cli: Cli) -
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('w = "date"', 'w_lists = "date"', "no option 'w_lists'"),
+        ('w = "date"', 'w_lists = "date"', "audit 1: spurious-correlation has no option 'w_lists'"),
+        ('w = "date"', 'seed = "3"', "audit 1: spurious-correlation: option seed must be of type int, not '3'"),
         ('folder = "guesses"', 'folder = "../x"', "audit 2"),
         ('models = ["base=toy", "tuned=toy:slope=-3"]', "", "audit 1: has no models"),
         ('name = "task-specification"', 'name = "task"', "no audit called 'task'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,6 +84,7 @@ class RunConfig:
             keywords |= preset_options(str(preset), audit, str(challenge)) | chosen
         common = {name: value for name, value in keywords.items() if name in COMMON}
         common |= {name: str(common.get(name, "")) for name in ("model_info", "system", "graph")}
+        common = _typed(common, {name: type(default) for name, default in COMMON.items()}, audit)
         own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
         if isinstance(model, Network):
             names = [in_memory["model_name"] or models.name_of(model)]
@@ -264,7 +266,7 @@ def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     families = {name: type(option.default) for name, option in models.settings().items()}
     for name in rest:
         if name not in families:
-            names = [*known, *families]
+            names = [*known, *COMMON, *families]
             raise UndertowError(f"{audit} has no option {name!r}; it has {', '.join(names)}{closest(name, names)}")
     checked = _typed(rest, families, "model")
     for name, value in checked.items():
@@ -278,7 +280,9 @@ def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
 def _typed(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
     checked = {}
     for name, value in given.items():
-        plain = float(value) if types[name] is float and type(value) is int else _as_text(value)
+        plain, number = _as_text(value), {int: Integral, float: Real}.get(types[name])
+        if number is not None and isinstance(plain, number) and not isinstance(plain, bool):
+            plain = types[name](plain)  # of numpy, too
         if type(plain) is not types[name]:
             raise UndertowError(f"{whose}: option {name} must be of type {types[name].__name__}, not {value!r}")
         checked[name] = plain

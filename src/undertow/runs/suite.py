@@ -165,8 +165,6 @@ def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
     """The file, and the configuration of each run by the name of its folder; refuses what a later run would refuse."""
     file = check(_File, _table(path), str(path))
     configs = _configs(file, path)
-    for config in configs.values():
-        config.resolve()  # a wrong option of the last audit is refused before the first one runs
     if file.rules:
         read_rules(path.parent / file.rules)  # likewise
     return file, configs
@@ -258,7 +256,11 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
         options = {key: _resolve_option(value, path, where) for key, value in options.items()}
-        configs[name] = RunConfig.from_keywords(entry.name, names, options)
+        try:
+            configs[name] = RunConfig.from_keywords(entry.name, names, options)
+            configs[name].resolve()  # a wrong option of the last audit is refused before the first one runs
+        except UndertowError as error:
+            raise UndertowError(f"{where}: {error}") from error
     return configs
 
 
