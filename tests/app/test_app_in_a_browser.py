@@ -219,7 +219,9 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert [rows[0]["value"], rows[-1]["value"]] == ["Afghanistan", "Iceland"]
     assert sum(float(rows[0][group]) for group in ("female", "male", "neutral")) == pytest.approx(100, abs=0.01)
 
-    # A sentence of one's own, with markup in it that stays text.
+    # A sentence of one's own, with markup in it that stays text; the field with the focus has a frame.
+    browser.field("Sentences").focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     browser.field("Sentences").fill(f"In YEAR, she was a {EVIL} child.")
     browser.field("Placeholder").fill("YEAR")
     browser.field("List of values").fill(f"1800, 1850, 1900, 1950, 2000, 2020 {EVIL}")
