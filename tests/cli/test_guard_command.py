@@ -116,6 +116,7 @@ TO_OUT = ["--file", "s.jsonl", "--out", "verdicts.jsonl"]
         (["--file", "s.jsonl", "--out", "mine.jsonl"], GOOD, ["mine.jsonl", "--out"]),
         (TO_OUT, GOOD + b'\n{"text": "The cook ran."}\n', ["s.jsonl", "line 3"]),
         (TO_OUT, GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', ["s.jsonl", "group 'one'"]),
+        (TO_OUT, GOOD + b'{"text": "a ___", "option": "she; he"}\n', ["s.jsonl", "line 2", "'option'", "'options'"]),
         (TO_OUT, GOOD + b'{"text": "a \xff ___"}\n', ["s.jsonl", "byte 47"]),
     ],
 )

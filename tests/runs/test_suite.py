@@ -82,12 +82,42 @@ def test_a_dry_run_estimates_each_run_and_writes_nothing(file: Path, cli: Cli) -
         ('models = ["base=toy", "tuned=toy:slope=-3"]', "", "audit 1: has no models"),
         ('name = "task-specification"', 'name = "task"', "no audit called 'task'"),
         ("[[audit]]", "[[audits]]", "audit"),
+        ('rules = "rules.toml"', 'baseline = "approved"', "names a baseline, and no rules"),
+        ("options =", 'baseline = "approved"\noptions =', "no rule judges a change"),
     ],
 )
 def test_wrong_suite_file_is_refused_before_anything_runs(file: Path, old: str, new: str, words: str) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     assert_refused((words,), undertow.suite, file)
     assert not (file.parent / "night").exists()
+
+
+def test_the_page_of_a_suite_that_cannot_be_finished_says_so(file: Path) -> None:
+    undertow.suite(file)
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('models = ["toy"]', 'models = ["./no-such-model"]'), encoding="utf-8")
+    assert_refused(("no-such-model",), undertow.suite, file)
+    page = (file.parent / "night" / "index.html").read_text(encoding="utf-8")
+    assert "Not finished" in page
+    assert 'href="spurious-correlation/report.html"' in page
+    assert "guesses/report.html" not in page
+
+
+def test_a_baseline_is_that_of_the_runs_of_its_audit(file: Path) -> None:
+    approved = undertow.suite(file).runs["spurious-correlation"].folder
+    rule = RULES.format("0.01") + 'against = "baseline"\n'
+    (file.parent / "rules.toml").write_text(rule, encoding="utf-8")
+    text = file.read_text(encoding="utf-8").replace("options =", f'baseline = "{approved}"\noptions =')
+    file.write_text(text, encoding="utf-8")
+    judged = undertow.suite(file).gate
+    assert judged is not None
+    assert [len(run.judged) for run in judged.runs] == [2, 0]
+    assert judged.status == 0
+    # A rule that names another audit than the baseline's cannot be judged.
+    (file.parent / "rules.toml").write_text(
+        rule.replace("spurious-correlation", "task-specification"), encoding="utf-8"
+    )
+    assert_refused(("cannot be compared",), undertow.suite, file)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Read tables whose columns have other names, with a TOML file that maps them.
 
-    unit = "probability"                 percent (default), probability, or logprob
+    unit = "probability"                 percent, probability, or logprob; inferred if left out
     [columns]                            our name = name in the table
     w = "year"
     [groups]                             word group = column of its mass
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
 UNITS = (PERCENT, PROBABILITY, LOGPROB)
+CONVERTED = {PROBABILITY: "probabilities", LOGPROB: "log-probabilities (nats)"}
 ROUNDING_PROB = 6e-3
 """Tolerance for rounded probabilities above 1."""
 
@@ -64,12 +65,13 @@ class Names(Schema):
     """A column mapping.
 
     Attributes:
+        unit: of the masses; "" to infer percent or probability.
         columns: column of the table for each of our columns.
         groups: columns of the table for each word group: one, or one at the first W value and one at the last.
         constants: columns with one value in every row.
     """
 
-    unit: Annotated[str, BeforeValidator(_unit)] = PERCENT
+    unit: Annotated[str, BeforeValidator(_unit)] = ""
     columns: dict[str, Text] = Field(default_factory=dict)
     groups: dict[str, Annotated[tuple[str, ...], BeforeValidator(_columns)]] = Field(default_factory=dict)
     constants: dict[str, Annotated[str, BeforeValidator(_level)]] = Field(default_factory=dict)
@@ -80,7 +82,7 @@ class Names(Schema):
             raise ValueError(f"{both[0]!r} is a column and a constant; remove one")
         if len({len(columns) for columns in self.groups.values()}) > 1:
             raise ValueError("some groups have one column and others two; give each the same")
-        if self.unit != PERCENT and not self.groups:
+        if self.unit in CONVERTED and not self.groups:
             raise ValueError(f"unit is {self.unit}, but no column of masses is named; name them in [groups]")
         return self
 
@@ -100,7 +102,8 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
     names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
-    notes: list[str] = []
+    converted = CONVERTED.get(names.unit)
+    notes = [f"The masses of the table are {converted}, converted to percent."] if converted else []
     renamed = _renamed(table, names, mapping, notes)
     try:
         observations, recorded = audit.load_recorded(replace(table, cells=renamed, notes=tuple(notes)), protocol)
@@ -131,15 +134,12 @@ def _renamed(table: Table, names: Names, mapping: Path, notes: list[str]) -> pd.
     mapped = cells[kept].assign(**{name: cells[column] for name, column in names.columns.items()})
     if "other_words" in mapped and names.groups:
         mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names.unit, mapping)
-    mapped = mapped.assign(**names.constants)
+    mapped = mapped.assign(**names.constants | ({"unit": PERCENT} if names.unit and names.groups else {}))
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{GROUP_MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
             mapped[name] = _percents(table, column, names.unit, mapping)
-    if not names.groups:
-        return mapped
-    mapped["unit"] = PERCENT
-    if names.at_ends:
+    if not names.groups or names.at_ends:
         return mapped
     if "w" in mapped and "w_name" not in mapped:
         mapped["w_name"] = names.columns.get("w", "w")
@@ -212,6 +212,6 @@ def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
         return f"{100 * prob:.12g}"
 
     cells = [str(cell).strip() for cell in table.cells[column]]
-    if unit == PERCENT:
+    if unit not in CONVERTED:
         return cells
     return [cell if cell in NO_VALUE else percent(cell, at) for cell, at in zip(cells, table.places, strict=True)]

@@ -353,6 +353,8 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
                 raise ValueError('needs an object with a "text"')
             if not is_encodable(row) or not is_encodable(json.dumps(record, ensure_ascii=False)):
                 raise ValueError(f"{LONE_SURROGATE}, which cannot be written")
+            if wrong := [key for key in record if key.casefold() in ("option", "options") and key != "options"]:
+                raise ValueError(f"has the key {wrong[0]!r}; the key for the words of the blank is 'options'")
             if not isinstance(own, (str, dict)):
                 raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
             data.single("line", text, own)

@@ -35,7 +35,7 @@ from undertow.models.base import split_label
 from undertow.models.loading.download import PACKAGES
 from undertow.runs.config import RunConfig
 from undertow.runs.finished_run import Run
-from undertow.runs.gates.evaluate import GateReport, gate
+from undertow.runs.gates.evaluate import GateReport, gate, read_baseline
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.pipeline import estimate_run, run_audit
 from undertow.types import Progress, no_progress
@@ -128,17 +128,21 @@ def suite(
     path = Path(path)
     file, configs = _read(path)
     folder = Path(out) if out is not None else path.parent / (file.out or path.stem)
-    runs = {}
-    for name, config in configs.items():
-        LOGGER.info("%s", name)
-        runs[name] = run_audit(config, folder / name, progress, overwrite=overwrite)
-    rules = path.parent / file.rules if file.rules else None
-    baseline = path.parent / file.baseline if file.baseline else None
-    finished = Suite(folder, runs, None)
-    finished.index.write_text(_page(finished, path.stem), encoding="utf-8")  # stays if the rules cannot be applied
-    if rules is not None:
-        finished = Suite(folder, runs, gate([folder / name for name in runs], rules, baseline))
-        finished.index.write_text(_page(finished, path.stem), encoding="utf-8")
+    if folder.is_dir():
+        (folder / INDEX).unlink(missing_ok=True)  # that of an earlier suite
+    runs: dict[str, Run] = {}
+    try:
+        for name, config in configs.items():
+            LOGGER.info("%s", name)
+            runs[name] = run_audit(config, folder / name, progress, overwrite=overwrite)
+        name = "rules"
+        judged = gate([folder / one for one in runs], *_rules_and_baseline(file, path)) if file.rules else None
+    except UndertowError as error:
+        if folder.is_dir():
+            _write_index(Suite(folder, runs, None), path.stem, f"{name}: {error}")
+        raise
+    finished = Suite(folder, runs, judged)
+    _write_index(finished, path.stem)
     return finished
 
 
@@ -166,7 +170,10 @@ def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
     file = check(_File, _table(path), str(path))
     configs = _configs(file, path)
     if file.rules:
-        read_rules(path.parent / file.rules)  # likewise
+        rules, baseline = _rules_and_baseline(file, path)
+        read_baseline(read_rules(rules), baseline)
+    elif file.baseline:
+        raise UndertowError(f"{path}: names a baseline, and no rules that use it; write rules = 'FILE', or remove it")
     return file, configs
 
 
@@ -264,7 +271,12 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
     return configs
 
 
-def _page(finished: Suite, title: str) -> str:
+def _rules_and_baseline(file: _File, path: Path) -> tuple[Path, Path | None]:
+    return path.parent / file.rules, path.parent / file.baseline if file.baseline else None
+
+
+def _write_index(suite: Suite, title: str, failure: str = "") -> None:
     from undertow.report.page import render_template
 
-    return render_template("suite.html.j2", title=title, rows=finished.rows(), gate=finished.gate)
+    page = render_template("suite.html.j2", title=title, rows=suite.rows(), gate=suite.gate, failure=failure)
+    suite.index.write_text(page, encoding="utf-8")

@@ -67,7 +67,8 @@ def read_ends(path: Path | Table, *, zeros_count: bool) -> tuple[pd.DataFrame, l
         frames.append(frame)
     known = {*OTHERS, *(f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups)}
     unread = [name for name in cells.columns if name not in known]
-    return pd.concat(frames, ignore_index=True), groups, [reading_note(groups, unit), *unread_note(unread)]
+    notes = [reading_note(groups, unit), *table.notes, *unread_note(unread)]
+    return pd.concat(frames, ignore_index=True), groups, notes
 
 
 def _factors(table: Table) -> pd.DataFrame:

@@ -224,20 +224,17 @@ def gate(
         if folders.count(folder) > 1:
             raise UndertowError(f"{folder}: is named twice; name each run once")
     base = Path(baseline) if baseline is not None else None
-    needing = [rule for rule in read.rules if rule.against == BASELINE]
-    required = [rule for rule in needing if not rule.optional]
-    if base is None and required:
-        raise UndertowError(
-            f"{read.where(required[0])}: judges the change against a baseline, and none is given; name a run folder with "
-            "--baseline, or make the rule optional"
-        )
-    if base is not None and not needing:
-        raise UndertowError(
-            f"{read.path}: no rule judges a change against the baseline {base}; leave --baseline out, or write "
-            f"against = {BASELINE!r} in a rule"
-        )
-    before = (base, read_record(base)) if base is not None else None
-    first, *others = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
+    before = read_baseline(read, base)
+    records = {folder: read_record(folder) for folder in folders}
+    # The runs of several audits may have a baseline of one; without any run of its audit, it is not comparable.
+    is_alike = {
+        folder: before is not None and _audit(record) == _audit(before[1]) for folder, record in records.items()
+    }
+    has_alike = any(is_alike.values())
+    first, *others = [
+        _run_report(read, folder, record, before, progress, is_compared=is_alike[folder] or not has_alike)
+        for folder, record in records.items()
+    ]
     # The first one also reports rules for audits of which there is no run.
     audits = dict.fromkeys(run.audit for run in (first, *others))
     there = f"and there are those of {', '.join(audits)}"
@@ -248,6 +245,29 @@ def gate(
     ]
     own = sorted((*first.judged, *unused), key=lambda one: read.rules.index(one.rule))
     return GateReport(read, (replace(first, judged=tuple(own)), *others), base)
+
+
+def read_baseline(rules: Rules, baseline: Path | None) -> tuple[Path, Record] | None:
+    """The baseline and its record; None without one.
+
+    Raises:
+        UndertowError: the rules need a baseline, or use none, or it cannot be read.
+    """
+    from undertow.runs.folder.storage import read_record
+
+    needing = [rule for rule in rules.rules if rule.against == BASELINE]
+    required = [rule for rule in needing if not rule.optional]
+    if baseline is None and required:
+        raise UndertowError(
+            f"{rules.where(required[0])}: judges the change against a baseline, and none is given; name a run folder with "
+            "--baseline, or make the rule optional"
+        )
+    if baseline is not None and not needing:
+        raise UndertowError(
+            f"{rules.path}: no rule judges a change against the baseline {baseline}; leave --baseline out, or write "
+            f"against = {BASELINE!r} in a rule"
+        )
+    return (baseline, read_record(baseline)) if baseline is not None else None
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
@@ -328,18 +348,29 @@ class Check:
         )
 
 
-def _run_report(
-    rules: Rules, folder: Path, record: Record, baseline: tuple[Path, Record] | None, progress: Progress
+def _audit(record: Record) -> str:
+    return str(record.manifest["audit"])
+
+
+def _run_report(  # noqa: PLR0913
+    rules: Rules,
+    folder: Path,
+    record: Record,
+    baseline: tuple[Path, Record] | None,
+    progress: Progress,
+    *,
+    is_compared: bool,
 ) -> RunReport:
-    manifest = record.manifest
-    audit = str(manifest["audit"])
+    """Judge a run; unless it `is_compared` with the baseline, rules on the change are left out if they name no audit."""
+    manifest, audit = record.manifest, _audit(record)
+    own = [one for one in rules.rules if one.audit == audit or (not one.audit and (is_compared or not one.against))]
     results = [Check(one, one.group, one.null_value, clusters_behind(record, one)) for one in record.results]
-    changes = None if baseline is None else _changes(baseline, (folder, record), progress)
+    changes = None
+    if baseline is not None and any(rule.against for rule in own):
+        changes = _changes(baseline, (folder, record), progress)
     same = [key for key in ("model", "challenge") if len({one.group.get(key, "") for one in results}) == 1]
     judged: list[RuleResult] = []
-    for rule in rules.rules:
-        if rule.audit not in ("", audit):
-            continue
+    for rule in own:
         among = changes if rule.against else results
         if among is None:
             judged.append(_nothing(rules, rule, "judges the change against a baseline, and none is given"))
