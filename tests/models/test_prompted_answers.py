@@ -159,7 +159,7 @@ def check(model: Any, queries: Sequence[GenerateQuery], store: Path, protocol: s
 
 
 Network = Callable[[str], str]
-NO_TREES = ("tiny_mamba", "tiny_bloom")
+NO_TREES = ("tiny_mamba", "tiny_bloom", "tiny_rwkv")
 ENCODER_DECODERS = ("trained_t5", "trained_bart")
 some_families = pytest.mark.parametrize(
     ("family", "builder"), [(causal, "tiny_llama"), *((seq2seq, name) for name in ENCODER_DECODERS)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import to_device
+from undertow.models.backend.execution import AGREEMENT_NATS, to_device
 from undertow.models.backend.tree_attention import TreeKVCache, ancestor_mask
 from undertow.models.base import Ints, PrefixTree, common_prefix_length
 from undertow.models.generation.generation_state import GenerationState, Stops
@@ -43,6 +43,8 @@ MAX_ROWS = {GENERATION: 2**30, CHOICE: 2**30, SEARCH: 8}
 MAX_SEQUENCES = 64
 """Written answers, spans or rows of one forward pass, at most."""
 PLAIN_ROWS = 16
+CHECKED_TOKENS = 3
+"""Tokens that are written through the network's cache to check it."""
 
 
 class Backend(ABC):
@@ -193,11 +195,18 @@ class TreeBackend(Backend):
 
 
 class GenerateBackend(Backend):
-    """Whole texts, without a cache of ours; answers are written by the network's `generate` with these settings, one row each."""
+    """Whole texts, without a cache of ours; answers are written by the network's `generate` with these settings, one row each.
+
+    Attributes:
+        max_rows: maximum answers of one forward pass.
+        notes: notes on how answers were written.
+    """
 
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
         self.network, self.stops, self._settings = network, stops, settings
         self.prompts: Sequence[Tokens] = ()
+        self.max_rows = MAX_SEQUENCES
+        self.notes: tuple[str, ...] = ()
 
     @abstractmethod
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
@@ -212,27 +221,28 @@ class GenerateBackend(Backend):
         self.prompts = ()
 
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
-        """Generate answers; a logits processor chooses each token.
-
-        The checkpoint's own generation settings (penalties, forced tokens) would change the distributions, so they are set aside.
-        """
-        from transformers import GenerationConfig, LogitsProcessorList
+        """Generate answers; a logits processor chooses each token."""
+        from transformers import LogitsProcessorList
 
         ends = self.stops.ends
+        for start in range(0, len(states), self.max_rows):
+            some = states[start : start + self.max_rows]
+            self._generate(
+                some,
+                max_new_tokens=max(state.prompt.max_tokens for state in some),
+                eos_token_id=[min(ends)] if ends else None,
+                logits_processor=LogitsProcessorList([partial(self._choose, some, step)]),
+            )
+
+    def _generate(self, states: Sequence[GenerationState], **options: Any) -> Any:
+        """Call `generate`, greedily. The checkpoint's own settings (penalties, forced tokens) would change the distributions."""
+        from transformers import GenerationConfig
+
+        pad = min(self.stops.ends, default=0)
+        config = GenerationConfig(do_sample=False, num_beams=1, pad_token_id=pad, **self._settings)
         own, self.network.generation_config = self.network.generation_config, GenerationConfig()
         try:
-            for start in range(0, len(states), MAX_SEQUENCES):
-                some = states[start : start + MAX_SEQUENCES]
-                config = GenerationConfig(
-                    do_sample=False,
-                    num_beams=1,
-                    max_new_tokens=max(state.prompt.max_tokens for state in some),
-                    pad_token_id=min(ends, default=0),
-                    eos_token_id=[min(ends)] if ends else None,
-                    **self._settings,
-                )
-                choose = LogitsProcessorList([partial(self._choose, some, step)])
-                self.network.generate(**self.inputs(some), generation_config=config, logits_processor=choose)
+            return self.network.generate(**self.inputs(states), generation_config=config, **options)
         finally:
             self.network.generation_config = own
 
@@ -259,7 +269,7 @@ class CausalTexts(GenerateBackend):
         self, network: Any, stops: Stops, logits_at: Callable[[dict[str, Any], Ints], Iterator[torch.Tensor]]
     ) -> None:
         super().__init__(network, stops)
-        self._logits_at = logits_at
+        self._logits_at, self._is_checked = logits_at, False
 
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """A few prompts of one length, the longest first."""
@@ -280,6 +290,41 @@ class CausalTexts(GenerateBackend):
             tokens = [(*self.prompts[texts[row][0]], *texts[row][1]) for row in rows]
             inputs = {"input_ids": torch.tensor(tokens, device=self.network.device)}
             yield rows, torch.cat(list(self._logits_at(inputs, np.arange(1, len(rows) + 1) * length - 1)))
+
+    def write(self, states: Sequence[GenerationState], step: Step) -> None:
+        """Generate answers, one at a time or without the network's cache if that is wrong (RWKV's in batches)."""
+        if len(states) > 1 and not self._is_checked:
+            self._is_checked = True
+            if not self._cache_agrees(states[:2]):
+                if self._cache_agrees(states[:1]):
+                    self.max_rows = 1
+                    self.notes = (
+                        "answers were written one at a time, since the cache of this network is wrong in batches",
+                    )
+                else:
+                    self._settings["use_cache"] = False
+                    self.notes = ("answers were written without the cache of this network, which is wrong",)
+        super().write(states, step)
+
+    def _cache_agrees(self, states: Sequence[GenerationState]) -> bool:
+        """Whether tokens that are written through the network's cache have the probabilities that whole texts have."""
+        written = self._generate(
+            states, max_new_tokens=CHECKED_TOKENS, output_logits=True, return_dict_in_generate=True
+        )
+        rows = written.sequences[:, -CHECKED_TOKENS:].tolist()
+        texts = [
+            (state.number, tuple(row[:n]))
+            for n in range(CHECKED_TOKENS)
+            for state, row in zip(states, rows, strict=True)
+        ]
+        tolerance = AGREEMENT_NATS[str(self.network.dtype).removeprefix("torch.")]
+        for numbers, logits in self.logits_after(texts):
+            for number, own in zip(numbers, logits, strict=True):
+                n, row = divmod(number, len(states))
+                apart = written.logits[n][row].float().log_softmax(-1) - own.log_softmax(-1)
+                if apart.abs().nan_to_num().max() > tolerance:  # a token without probability has none in both
+                    return False
+        return True
 
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
         """The prompts."""

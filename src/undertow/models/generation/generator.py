@@ -76,7 +76,7 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
         template = self.encoder.template_notes() if any(getattr(query, "chat", False) for query in queries) else []
         for answers in super().answer(queries, protocol):
             plain = [f"prompts were answered in plain batches, since {self._refusal}"] if self._refusal else []
-            self.prompt_notes = (*self.own_notes, *plain, *template)
+            self.prompt_notes = (*self.own_notes, *plain, *self.plain.notes, *template)
             yield answers
 
     # Packs.

@@ -153,8 +153,13 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
         return gguf_tokenizer(weights)
     folder = Path(weights.location)
     if weights.gguf is None and folder.is_dir():
-        files = (path.name for path in folder.iterdir())
+        files = [path.name for path in folder.iterdir()]
         if not any(TOKENIZER.fullmatch(one) for one in files):
+            if "tokenizer_config.json" in files:
+                raise UndertowError(
+                    f"{name}: its tokenizer has no vocabulary file (tokenizer.json), as those that read bytes (ByT5); such models are not "
+                    "supported"
+                )
             raise UndertowError(
                 f"{name}: holds no tokenizer (tokenizer.json); put that of the model there with tokenizer.save_pretrained"
             )
