@@ -100,6 +100,7 @@ def _in_words(built: BuiltModel) -> dict[str, str]:
 @lab_app.command("verify")
 def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = False) -> None:
     """Audit the models of a lab and check the results against the planted bias."""
+    from undertow.lab.verification.promises import KEPT
     from undertow.lab.verify import verify as verify_models
 
     with stoppable(), progress_bar(as_json, "audit") as progress:
@@ -108,7 +109,7 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     if as_json:
         print_json({"folder": str(page.parent), "report": str(page), "verdicts": rows})
         return
-    print_table([{**row, "met": "yes" if row["met"] else "no"} for row in rows])
+    print_table([{**row, "met": KEPT[verdict[3]]} for row, verdict in zip(rows, verified.verdicts, strict=True)])
     for sentence in verified.notes:
         echo(sentence)
     echo(f"Report: {page.resolve()}")

@@ -24,7 +24,7 @@ from undertow.lab.planted_population import LINEAR, Access, PlantedTruth, draw_p
 from undertow.lab.settings import INDEPENDENT, ORDERED, SentenceOptions
 from undertow.lab.verification import metrics
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.lab.verification.promises import MIN_UNBIASED_MODELS, verdicts
+from undertow.lab.verification.promises import MIN_UNBIASED_MODELS, Verdict, verdicts
 from undertow.lab.verification.report import Verification, write
 from undertow.lab.worker_pool import report_units, side_by_side
 from undertow.runs.folder.storage import csv_of
@@ -186,7 +186,7 @@ def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> lis
     )[""]
 
 
-def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
+def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[Verdict]:
     """The promise about false alarms, of models whose texts lean by chance; none where too few were made."""
     counting = rows[rows["converged"]]
     if counting["model"].nunique() < MIN_UNBIASED_MODELS:

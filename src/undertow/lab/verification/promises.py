@@ -15,16 +15,16 @@ COVERAGE_TARGET, WIDTH_TARGET, POWER_TARGET, FALSE_ALARM_TARGET = 0.9, 0.5, 0.8,
 MIN_UNBIASED_MODELS = 20
 """Of fewer unbiased models, one false alarm is already far more than one in ten, or may be."""
 
-Verdict: TypeAlias = tuple[str, str, str, bool]
-"""Criterion, target and value in words, and whether it is met."""
+KEPT = {True: "yes", False: "no", None: "not judged"}
+Verdict: TypeAlias = tuple[str, str, str, bool | None]
+"""Criterion, target and value in words, and whether it is met; None if there is no number to judge."""
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
     """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
 
     Coverage and false alarms are judged along the W along which some model is biased; the other W are reported beside them. False
-    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
-    could not be had does not meet its target.
+    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list.
     """
 
     def pooled(measure: str, strength: str = ALL) -> Result:
@@ -49,11 +49,11 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
     }
     if alarms.extras["models"] < MIN_UNBIASED_MODELS:
         del judged["false alarms"]
-    rows = []
+    rows: list[Verdict] = []
     for name, (result, met) in judged.items():
         what, target, value = texts[name]
         note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
-        rows.append((what, target, value if math.isfinite(result.value) else note, met))
+        rows.append((what, target, value, bool(met)) if math.isfinite(result.value) else (what, target, note, None))
     return rows
 
 

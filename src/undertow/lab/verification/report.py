@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from undertow._folders import DRAFT_PREFIX, draft_folder
 from undertow.lab.verification import metrics
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.lab.verification.promises import MIN_UNBIASED_MODELS, Verdict
+from undertow.lab.verification.promises import KEPT, MIN_UNBIASED_MODELS, Verdict
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
 from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable
@@ -103,10 +103,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
     promises = ReportTable(
         "What the audit promises",
         ("promise", "target", "value", "kept"),
-        [
-            (what, target, minus_signs(value), "yes" if met else "no")
-            for what, target, value, met in verification.verdicts
-        ],
+        [(what, target, minus_signs(value), KEPT[met]) for what, target, value, met in verification.verdicts],
         " ".join(too_few),
     )
     heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored", "planted", "learned")
@@ -169,8 +166,8 @@ def _page_texts(verification: Verification) -> dict[str, list[str]]:
         verdicts=verification.verdicts,
         n_models=n_models,
         n_lost=n_models - models.loc[models["left_out"] == "", "model"].nunique(),
-        n_kept=sum(met for *_, met in verification.verdicts),
-        n_promises=len(verification.verdicts),
+        n_kept=sum(met is True for *_, met in verification.verdicts),
+        n_promises=sum(met is not None for *_, met in verification.verdicts),
         by_architecture={name: slope for name, slope in slopes.items() if slope},
         powers=sorted(powers, key=lambda power: power.extras["planted"]),
         at=at,
