@@ -404,7 +404,9 @@ def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None
     assert np.polyfit(own["planted_slope"], own["fitted"], 1)[0] == pytest.approx(slope.value)
     assert (own["low"] < own["fitted"]).all()
     assert (own["fitted"] < own["high"]).all()
-    assert fitted_lines(lab([0], 6)).empty
+    none = fitted_lines(lab([0], 6))
+    assert none.empty
+    assert set(none.dtypes[1:]) == {np.dtype(float)}  # which can be drawn
 
 
 def test_results_are_the_same_each_time_and_only_the_width_has_a_seed() -> None:

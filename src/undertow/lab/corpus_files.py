@@ -63,8 +63,8 @@ class CorpusSummary:
                 f"the same among undecided pronouns of sentences that show the {w}, each {w} alike": slope
                 for w, slope in self.realised_slopes.items()
             },
-            "least loss on an undecided pronoun, nats": self.losses.floor,
-            "the same for one who ignores date and place": self.losses.ignorant,
+            "loss on undecided pronouns with P(female | date, place, selected), nats": self.losses.floor,
+            "the same with P(female | selected)": self.losses.ignorant,
         }
 
 

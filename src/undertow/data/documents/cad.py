@@ -231,6 +231,11 @@ def read_folder(folder: Path) -> DocumentSet:
     for part in ("train", "dev", "test"):
         matches = [path for path, names in columns.items() if is_split(names) and f"_{part}" in path.name.lower()]
         if not matches:
+            named = next((path for path in columns if f"_{part}" in path.name.lower()), None)
+            if named is not None:
+                raise UndertowError(
+                    f"{named}: has not the columns of CAD's split files, {', '.join(SPLIT_COLUMNS)}; download it again"
+                )
             raise UndertowError(f"{folder}: has neither CAD's full file nor its split {part}; name the unpacked folder")
         chosen.append(_only(matches, f"{folder}: has several files of the split {part}"))
     return read_splits(chosen)

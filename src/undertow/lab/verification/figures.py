@@ -83,9 +83,7 @@ def draw_calibration(rows: pd.DataFrame, lines: pd.DataFrame, results: Sequence[
                 axis.set_major_locator(even_ticks())
             axes.grid()
             axes.plot(ends, ends, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
-            fit = lines[lines["architecture"] == name].astype(
-                {"planted_slope": float, "fitted": float, "low": float, "high": float}
-            )
+            fit = lines[lines["architecture"] == name]
             look: dict[str, Any] = {"color": "#8a8a8a", "alpha": 0.3, "linewidth": 0, "zorder": 1.5}
             axes.fill_between(fit["planted_slope"], fit["low"], fit["high"], **look)
             axes.plot(fit["planted_slope"], fit["fitted"], color=INK, linewidth=1.2, zorder=2.5)

@@ -145,7 +145,8 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
         `architecture`, `planted_slope`, `fitted`, `low` and `high` (95% band over models and sentences), from the lowest to the
         highest planted slope; no rows of an architecture without a line.
     """
-    parts = []
+    numbers = dict.fromkeys(("planted_slope", "fitted", "low", "high"), np.zeros(0))
+    parts = [pd.DataFrame({"architecture": np.zeros(0, dtype=object), **numbers})]
     table = intervals(frame)
     for architecture, rows in table[table["judged"] & (table["left_out"] == "")].groupby("architecture", sort=False):
         if rows["unbiased"].all():
@@ -157,8 +158,7 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
         low, high = fit.band(x)
         points = {"planted_slope": x, "fitted": fit.line.at(x), "low": low, "high": high}
         parts.append(pd.DataFrame({"architecture": architecture, **points}))
-    empty = pd.DataFrame(columns=["architecture", "planted_slope", "fitted", "low", "high"])
-    return pd.concat(parts, ignore_index=True) if parts else empty
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def get_result(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
