@@ -414,3 +414,15 @@ def test_a_dimension_that_is_no_label_is_unclear() -> None:
     question = Question(CHOICE, BIASES, prompt=prompt)
     assert read(question, "Socioeconomic (class) bias") == Reading(UNCLEAR)
     assert read(question, "The bias is based on income.") == Reading(UNCLEAR)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (f"Amy.\n\nTom has the skill of welding.\n{WHO.prompt} Tom.", "Amy"),
+        (f"Amy.\n{WHO.prompt} Tom.", "Tom"),  # the question is repeated before the answer
+        (f"Both have applied. Tom it is.\n\n{WHO.prompt} Tom.", "Tom"),
+    ],
+)
+def test_an_appended_question_about_another_text_is_not_read(reply: str, expected: str) -> None:
+    assert read(WHO, reply) == Reading(ANSWER, expected)

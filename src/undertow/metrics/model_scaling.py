@@ -2,7 +2,7 @@
 
 One point per model: the AUROC of a score on a set, against the model's slope gap in spurious correlation and against its
 number of parameters. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2, reports both relations;
-this module computes a rank correlation with an exact permutation test.
+this module computes a rank correlation with a permutation test.
 """
 
 from __future__ import annotations

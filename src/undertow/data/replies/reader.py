@@ -162,10 +162,20 @@ def _unwrap(reply: str) -> str:
 
 
 def _first_turn(reply: str, prompt: str) -> str:
-    """A reply without further questions and answers that some models append; the question may be repeated before the answer."""
+    """A reply without further questions and answers that some models append; the question may be repeated before the answer.
+
+    "Freya.", then "Freya and Tom have applied. Tom has the skill of writing." with the same question below: the text is not the user's.
+    """
+
+    def in_prompt(text: str) -> bool:
+        return " ".join(text.split()) in " ".join(prompt.split())
+
     for turn in rules().patterns["reply.turn"].finditer(reply):
-        before, rest = reply[: turn.start()], turn.group().strip()
-        if re.search(r"\w", before) and " ".join(rest.split()) not in " ".join(prompt.split()):
+        before = reply[: turn.start()]
+        earlier, _, passage = before.rpartition("\n\n")
+        if re.search(r"\w", earlier) and re.search(r"\w[^:]*$", passage) and not in_prompt(passage):
+            return earlier
+        if re.search(r"\w", before) and not in_prompt(turn.group()):
             return before
     return reply
 
