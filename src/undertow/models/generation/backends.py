@@ -293,10 +293,12 @@ class CausalTexts(GenerateBackend):
 
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
         """Generate answers, one at a time or without the network's cache if that is wrong (RWKV's in batches)."""
-        if len(states) > 1 and not self._is_checked:
+        # No more than they may write, which has room; the first token needs no cache.
+        n_tokens = min([CHECKED_TOKENS, *(state.prompt.max_tokens for state in states[:2])])
+        if len(states) > 1 and n_tokens > 1 and not self._is_checked:
             self._is_checked = True
-            if not self._cache_agrees(states[:2]):
-                if self._cache_agrees(states[:1]):
+            if not self._cache_agrees(states[:2], n_tokens):
+                if self._cache_agrees(states[:1], n_tokens):
                     self.max_rows = 1
                     self.notes = (
                         "answers were written one at a time, since the cache of this network is wrong in batches",
@@ -306,16 +308,12 @@ class CausalTexts(GenerateBackend):
                     self.notes = ("answers were written without the cache of this network, which is wrong",)
         super().write(states, step)
 
-    def _cache_agrees(self, states: Sequence[GenerationState]) -> bool:
+    def _cache_agrees(self, states: Sequence[GenerationState], n_tokens: int) -> bool:
         """Whether tokens that are written through the network's cache have the probabilities that whole texts have."""
-        written = self._generate(
-            states, max_new_tokens=CHECKED_TOKENS, output_logits=True, return_dict_in_generate=True
-        )
-        rows = written.sequences[:, -CHECKED_TOKENS:].tolist()
+        written = self._generate(states, max_new_tokens=n_tokens, output_logits=True, return_dict_in_generate=True)
+        rows = written.sequences[:, -n_tokens:].tolist()
         texts = [
-            (state.number, tuple(row[:n]))
-            for n in range(CHECKED_TOKENS)
-            for state, row in zip(states, rows, strict=True)
+            (state.number, tuple(row[:n])) for n in range(n_tokens) for state, row in zip(states, rows, strict=True)
         ]
         tolerance = AGREEMENT_NATS[str(self.network.dtype).removeprefix("torch.")]
         for numbers, logits in self.logits_after(texts):
