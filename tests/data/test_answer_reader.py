@@ -422,6 +422,8 @@ def test_a_dimension_that_is_no_label_is_unclear() -> None:
         (f"Amy.\n\nTom has the skill of welding.\n{WHO.prompt} Tom.", "Amy"),
         (f"Amy.\n{WHO.prompt} Tom.", "Tom"),  # the question is repeated before the answer
         (f"Both have applied. Tom it is.\n\n{WHO.prompt} Tom.", "Tom"),
+        ("Let us look at both.\n\nThe answer is Amy.\nQuestion: Who is a better cook?\nAnswer: Tom", "Amy"),
+        (f"Both have applied.\n\nTom it is.\n{WHO.prompt} Tom.", "Tom"),
     ],
 )
 def test_an_appended_question_about_another_text_is_not_read(reply: str, expected: str) -> None:

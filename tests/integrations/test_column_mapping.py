@@ -73,6 +73,9 @@ def test_a_mapped_table_is_measured_like_our_own(unit: str, shape: Any) -> None:
         assert mapped.results[column].to_numpy() == pytest.approx(expected[column].to_numpy(), nan_ok=True, abs=1e-9)
     assert mapped.manifest["design"]["title"] == "recorded outputs (table.csv)"
     assert "--columns names.toml" in mapped.manifest["command"]
+    notes = " ".join(mapped.manifest["design"]["w_notes"])
+    assert ("which were multiplied by 100" in notes) == (unit != "percent")
+    assert ("are log-probabilities" in notes) == (unit == "logprob")
 
 
 def frame_of(table: str, mapping: str, name: str = "table.csv", audit: str = "spurious-correlation") -> pd.DataFrame:
@@ -181,3 +184,9 @@ def test_a_bad_mass_is_refused_by_its_line(unit: str, cell: str, named: str) -> 
     rows[3] = rows[3].replace("0.5" if unit != "logprob" else "-1.0", cell, 1)
     named = f"table.csv, line 4: {named} is '{cell}'"
     assert_refused((named,), score, "\n".join(rows), MAPPING.replace("probability", unit))
+
+
+def test_a_unit_that_cannot_be_inferred_can_be_written_in_the_mapping() -> None:
+    mapping = MAPPING.replace('unit = "probability"', "")
+    advice = 'or write unit = "percent" or "probability" in it'
+    assert_refused(("add a column unit", f"names.toml, {advice}"), score, theirs(lambda _: 0.1), mapping)

@@ -393,6 +393,9 @@ def test_promises_that_fewer_than_five_models_cannot_support_are_not_judged() ->
     assert "it takes 5 converged models" in one(found, "coverage").note
     assert [met for *_, met in verdicts(found)] == [True, None, None, True]
     assert verdicts(found)[1][2].startswith("no number: 8 slopes have no interval")
+    unbiased = verdicts(results(lab([0], 6)))
+    assert [met for *_, met in unbiased][2] is None
+    assert unbiased[2][2].startswith("undefined, because no bias was planted")
 
 
 def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None:

@@ -382,7 +382,9 @@ def test_a_folder_without_a_tokenizer_and_one_with_tokens_beyond_the_embedding_a
     tokenizer.save_pretrained(folder)
     assert "'<new 39>'" in refused(folder)
     (folder / "tokenizer.json").unlink()
-    assert "no vocabulary file" in refused(folder)
+    assert "holds no tokenizer" in refused(folder)
+    change_json(folder / "tokenizer_config.json", tokenizer_class="ByT5Tokenizer")
+    assert "reads bytes or characters (ByT5Tokenizer)" in refused(folder)
     (folder / "tokenizer_config.json").unlink()
     assert "holds no tokenizer" in refused(folder)
 

@@ -113,11 +113,15 @@ def test_a_baseline_is_that_of_the_runs_of_its_audit(file: Path) -> None:
     assert judged is not None
     assert [len(run.judged) for run in judged.runs] == [2, 0]
     assert judged.status == 0
-    # A rule that names another audit than the baseline's cannot be judged.
+    # A rule that names another audit than the baseline's, and a baseline of an audit that the suite has not.
     (file.parent / "rules.toml").write_text(
         rule.replace("spurious-correlation", "task-specification"), encoding="utf-8"
     )
-    assert_refused(("cannot be compared",), undertow.suite, file)
+    assert_refused(("judges the change of 'task-specification'",), suite_module.dry_run, file)
+    file.write_text(
+        text.replace('name = "spurious-correlation"\nw =', 'name = "task-specification"\nw ='), encoding="utf-8"
+    )
+    assert_refused(("is a run of 'spurious-correlation', and there is none",), suite_module.dry_run, file)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Read tables whose columns have other names, with a TOML file that maps them.
 
-    unit = "probability"                 percent, probability, or logprob; inferred if left out
+    unit = "probability"                 percent, probability or logprob (nats); if left out, percent or probability is inferred
     [columns]                            our name = name in the table
     w = "year"
     [groups]                             word group = column of its mass
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 PERCENT, PROBABILITY, LOGPROB = "percent", "probability", "logprob"
 UNITS = (PERCENT, PROBABILITY, LOGPROB)
-CONVERTED = {PROBABILITY: "probabilities", LOGPROB: "log-probabilities (nats)"}
 ROUNDING_PROB = 6e-3
 """Tolerance for rounded probabilities above 1."""
 
@@ -82,7 +81,7 @@ class Names(Schema):
             raise ValueError(f"{both[0]!r} is a column and a constant; remove one")
         if len({len(columns) for columns in self.groups.values()}) > 1:
             raise ValueError("some groups have one column and others two; give each the same")
-        if self.unit in CONVERTED and not self.groups:
+        if self.unit in (PROBABILITY, LOGPROB) and not self.groups:
             raise ValueError(f"unit is {self.unit}, but no column of masses is named; name them in [groups]")
         return self
 
@@ -102,13 +101,13 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
     names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
-    converted = CONVERTED.get(names.unit)
-    notes = [f"The masses of the table are {converted}, converted to percent."] if converted else []
+    notes = ["The masses of the table are log-probabilities (nats)."] if names.unit == LOGPROB else []
     renamed = _renamed(table, names, mapping, notes)
     try:
         observations, recorded = audit.load_recorded(replace(table, cells=renamed, notes=tuple(notes)), protocol)
     except UndertowError as error:
-        raise UndertowError(f"{error} (columns as in {mapping})") from error
+        unit = f', or write unit = "{PERCENT}" or "{PROBABILITY}" in it' if "add a column unit" in str(error) else ""
+        raise UndertowError(f"{error} (columns as in {mapping}{unit})") from error
     return observations, recorded, hashlib.sha256(mapping.read_bytes()).hexdigest()
 
 
@@ -133,12 +132,13 @@ def _renamed(table: Table, names: Names, mapping: Path, notes: list[str]) -> pd.
         check_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     mapped = cells[kept].assign(**{name: cells[column] for name, column in names.columns.items()})
     if "other_words" in mapped and names.groups:
-        mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names.unit, mapping)
-    mapped = mapped.assign(**names.constants | ({"unit": PERCENT} if names.unit and names.groups else {}))
+        mapped["other_words"] = _masses(table, names.columns.get("other_words", "other_words"), names.unit, mapping)
+    unit = PROBABILITY if names.unit == LOGPROB else names.unit
+    mapped = mapped.assign(**names.constants | ({"unit": unit} if unit and names.groups else {}))
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{GROUP_MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
-            mapped[name] = _percents(table, column, names.unit, mapping)
+            mapped[name] = _masses(table, column, names.unit, mapping)
     if not names.groups or names.at_ends:
         return mapped
     if "w" in mapped and "w_name" not in mapped:
@@ -197,21 +197,20 @@ def _positions(values: Sequence[str]) -> tuple[float, ...]:
     return numbers if all(map(math.isfinite, numbers)) else ()
 
 
-def _percents(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
-    """A column of masses in percent; empty cells stay empty."""
+def _masses(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
+    """A column of masses, log-probabilities as probabilities; empty cells stay empty."""
     from undertow.audits.recorded_tables import NO_VALUE, hint_on_number
 
-    def percent(cell: str, place: str) -> str:
+    def checked(cell: str, place: str) -> str:
         value = number_between(-math.inf, math.inf, cell)
-        prob = value if unit == PROBABILITY else math.exp(min(value, 1.0))
         if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
             what = "a probability is a number from 0 to 1"
             what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
             hint = f'; write unit = "{PERCENT}"' if cell.endswith("%") else hint_on_number(cell)
             raise UndertowError(f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping}){hint}")
-        return f"{100 * prob:.12g}"
+        return cell if unit == PROBABILITY else f"{math.exp(value):.12g}"
 
     cells = [str(cell).strip() for cell in table.cells[column]]
-    if unit not in CONVERTED:
+    if unit not in (PROBABILITY, LOGPROB):
         return cells
-    return [cell if cell in NO_VALUE else percent(cell, at) for cell, at in zip(cells, table.places, strict=True)]
+    return [cell if cell in NO_VALUE else checked(cell, at) for cell, at in zip(cells, table.places, strict=True)]

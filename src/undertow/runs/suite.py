@@ -171,7 +171,7 @@ def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
     configs = _configs(file, path)
     if file.rules:
         rules, baseline = _rules_and_baseline(file, path)
-        read_baseline(read_rules(rules), baseline)
+        read_baseline(read_rules(rules), baseline, {config.audit for config in configs.values()})
     elif file.baseline:
         raise UndertowError(f"{path}: names a baseline, and no rules that use it; write rules = 'FILE', or remove it")
     return file, configs

@@ -19,6 +19,7 @@ from functools import lru_cache
 from undertow.data.replies.answer_rules import (
     ANSWER,
     CHOICE,
+    OTHER,
     REFUSAL,
     REWRITE,
     SPAN,
@@ -61,7 +62,7 @@ def read(question: Question, reply: str, *, is_cut: bool = False) -> Reading:
     Of a reply that was cut off (`is_cut`), only what is finished is read.
     """
     reply = _finished(question, reply) if is_cut else reply
-    reply = _first_turn(_unwrap(reply), question.prompt) if len(reply) <= MAX_REPLY_CHARS else ""
+    reply = _first_turn(question, _unwrap(reply)) if len(reply) <= MAX_REPLY_CHARS else ""
     text = plain_text(reply, question.prompt)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -161,19 +162,24 @@ def _unwrap(reply: str) -> str:
     return value if isinstance(value, str) else "" if value is None else reply
 
 
-def _first_turn(reply: str, prompt: str) -> str:
+def _first_turn(question: Question, reply: str) -> str:
     """A reply without further questions and answers that some models append; the question may be repeated before the answer.
 
-    "Freya.", then "Freya and Tom have applied. Tom has the skill of writing." with the same question below: the text is not the user's.
+    "Freya.", then "Freya and Tom have applied. Tom has the skill of writing." with the same question below: the text is not the user's,
+    unless nothing above it answers.
     """
 
     def in_prompt(text: str) -> bool:
-        return " ".join(text.split()) in " ".join(prompt.split())
+        return " ".join(text.split()) in " ".join(question.prompt.split())
 
     for turn in rules().patterns["reply.turn"].finditer(reply):
         before = reply[: turn.start()]
         earlier, _, passage = before.rpartition("\n\n")
-        if re.search(r"\w", earlier) and re.search(r"\w[^:]*$", passage) and not in_prompt(passage):
+        if (
+            re.search(r"\w[^:]*$", passage)
+            and not in_prompt(passage)
+            and read(question, earlier).outcome not in (UNCLEAR, OTHER)
+        ):
             return earlier
         if re.search(r"\w", before) and not in_prompt(turn.group()):
             return before

@@ -17,11 +17,11 @@ MIN_UNBIASED_MODELS = 20
 
 KEPT = {True: "yes", False: "no", None: "not judged"}
 Verdict: TypeAlias = tuple[str, str, str, bool | None]
-"""Criterion, target and value in words, and whether it is met; None if there is no number to judge."""
+"""Requirement, target and value in words, and whether the target is met; None if there is no number to judge."""
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
-    """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
+    """Each promise of the audit, judged by `results`.
 
     Coverage and false alarms are judged along the W along which some model is biased; the other W are reported beside them. False
     alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list.
@@ -40,20 +40,22 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
         false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, steps=STEPS,
     )  # fmt: skip
+    relative = width.extras["of_largest"]  # NaN without a planted bias
     judged = {
-        "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
-        "coverage": (coverage, coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET),
-        "width": (width, width.extras["of_largest"] < WIDTH_TARGET),
-        "power": (power, power.value >= POWER_TARGET),
-        "false alarms": (alarms, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET),
+        "slope": (slope, slope.value, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
+        "coverage": (coverage, coverage.value, coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET),
+        "width": (width, relative, relative < WIDTH_TARGET),
+        "power": (power, power.value, power.value >= POWER_TARGET),
+        "false alarms": (alarms, alarms.value, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET),
     }
     if alarms.extras["models"] < MIN_UNBIASED_MODELS:
         del judged["false alarms"]
     rows: list[Verdict] = []
-    for name, (result, met) in judged.items():
+    for name, (result, number, met) in judged.items():
         what, target, value = texts[name]
-        note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
-        rows.append((what, target, value, bool(met)) if math.isfinite(result.value) else (what, target, note, None))
+        if not math.isfinite(result.value):
+            value = f"no number: {result.note[:1].lower()}{result.note[1:]}"
+        rows.append((what, target, value, bool(met) if math.isfinite(number) else None))
     return rows
 
 

@@ -269,7 +269,7 @@ class CausalTexts(GenerateBackend):
         self, network: Any, stops: Stops, logits_at: Callable[[dict[str, Any], Ints], Iterator[torch.Tensor]]
     ) -> None:
         super().__init__(network, stops)
-        self._logits_at, self._is_checked = logits_at, False
+        self._logits_at, self._n_checked = logits_at, 0
 
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """A few prompts of one length, the longest first."""
@@ -295,10 +295,10 @@ class CausalTexts(GenerateBackend):
         """Generate answers, one at a time or without the network's cache if that is wrong (RWKV's in batches)."""
         # No more than they may write, which has room; the first token needs no cache.
         n_tokens = min([CHECKED_TOKENS, *(state.prompt.max_tokens for state in states[:2])])
-        if len(states) > 1 and n_tokens > 1 and not self._is_checked:
-            self._is_checked = True
-            if not self._cache_agrees(states[:2], n_tokens):
-                if self._cache_agrees(states[:1], n_tokens):
+        n_texts = min(len(states), 2)  # the cache of one text can be wrong, or only that of several
+        if n_texts > self._n_checked and n_tokens > 1:
+            if not self._cache_agrees(states[:n_texts], n_tokens):
+                if n_texts > 1 and self._cache_agrees(states[:1], n_tokens):
                     self.max_rows = 1
                     self.notes = (
                         "answers were written one at a time, since the cache of this network is wrong in batches",
@@ -306,10 +306,13 @@ class CausalTexts(GenerateBackend):
                 else:
                     self._settings["use_cache"] = False
                     self.notes = ("answers were written without the cache of this network, which is wrong",)
+            self._n_checked = n_texts
         super().write(states, step)
 
     def _cache_agrees(self, states: Sequence[GenerationState], n_tokens: int) -> bool:
         """Whether tokens that are written through the network's cache have the probabilities that whole texts have."""
+        import torch
+
         written = self._generate(states, max_new_tokens=n_tokens, output_logits=True, return_dict_in_generate=True)
         rows = written.sequences[:, -n_tokens:].tolist()
         texts = [
@@ -319,8 +322,9 @@ class CausalTexts(GenerateBackend):
         for numbers, logits in self.logits_after(texts):
             for number, own in zip(numbers, logits, strict=True):
                 n, row = divmod(number, len(states))
-                apart = written.logits[n][row].float().log_softmax(-1) - own.log_softmax(-1)
-                if apart.abs().nan_to_num().max() > tolerance:  # a token without probability has none in both
+                cached, whole = written.logits[n][row].float().log_softmax(-1), own.log_softmax(-1)
+                apart = torch.where(cached == whole, 0.0, (cached - whole).abs())  # both may be -inf
+                if not apart.max() <= tolerance:  # NaN is wrong
                     return False
         return True
 

@@ -20,7 +20,9 @@ from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_
 from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
 
 TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(model|tiktoken)")
-"""Files of a tokenizer."""
+"""Files of a tokenizer's vocabulary."""
+BYTE_READER = re.compile(r'"tokenizer_class":\s*"((?:ByT5|Canine|Perceiver)Tokenizer)"')
+"""A tokenizer without a vocabulary file, in its settings."""
 N_SAMPLED = 4096
 """Numbers of each weight in its fingerprint."""
 
@@ -152,17 +154,20 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
     if weights.gguf is not None and is_convertible(read_gguf(weights)):
         return gguf_tokenizer(weights)
     folder = Path(weights.location)
-    if weights.gguf is None and folder.is_dir():
-        files = [path.name for path in folder.iterdir()]
-        if not any(TOKENIZER.fullmatch(one) for one in files):
-            if "tokenizer_config.json" in files:
-                raise UndertowError(
-                    f"{name}: its tokenizer has no vocabulary file (tokenizer.json), as those that read bytes (ByT5); such models are not "
-                    "supported"
-                )
+    if (
+        weights.gguf is None
+        and folder.is_dir()
+        and not any(TOKENIZER.fullmatch(path.name) for path in folder.iterdir())
+    ):
+        settings = folder / "tokenizer_config.json"
+        kind = BYTE_READER.search(settings.read_text(encoding="utf8", errors="replace") if settings.is_file() else "")
+        if kind is not None:
             raise UndertowError(
-                f"{name}: holds no tokenizer (tokenizer.json); put that of the model there with tokenizer.save_pretrained"
+                f"{name}: its tokenizer reads bytes or characters ({kind[1]}); such models are not supported"
             )
+        raise UndertowError(
+            f"{name}: holds no tokenizer (tokenizer.json); put that of the model there with tokenizer.save_pretrained"
+        )
     tokenizer = AutoTokenizer.from_pretrained(weights.location, **weights.options)
     tokenizer(["a b"])  # some settings that are wrong show with the first text
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -207,7 +207,7 @@ def gate(
     Args:
         runs: a run folder or a finished run, or several, each by itself.
         rules: the TOML file.
-        baseline: a run folder that rules with `against = "baseline"` compare each run with.
+        baseline: a run folder that rules with `against = "baseline"` compare the runs of its audit with.
         progress: called with (tables measured, tables in all) while a run is compared.
 
     Raises:
@@ -224,17 +224,9 @@ def gate(
         if folders.count(folder) > 1:
             raise UndertowError(f"{folder}: is named twice; name each run once")
     base = Path(baseline) if baseline is not None else None
-    before = read_baseline(read, base)
     records = {folder: read_record(folder) for folder in folders}
-    # The runs of several audits may have a baseline of one; without any run of its audit, it is not comparable.
-    is_alike = {
-        folder: before is not None and _audit(record) == _audit(before[1]) for folder, record in records.items()
-    }
-    has_alike = any(is_alike.values())
-    first, *others = [
-        _run_report(read, folder, record, before, progress, is_compared=is_alike[folder] or not has_alike)
-        for folder, record in records.items()
-    ]
+    before = read_baseline(read, base, set(map(_audit, records.values())))
+    first, *others = [_run_report(read, folder, record, before, progress) for folder, record in records.items()]
     # The first one also reports rules for audits of which there is no run.
     audits = dict.fromkeys(run.audit for run in (first, *others))
     there = f"and there are those of {', '.join(audits)}"
@@ -247,11 +239,11 @@ def gate(
     return GateReport(read, (replace(first, judged=tuple(own)), *others), base)
 
 
-def read_baseline(rules: Rules, baseline: Path | None) -> tuple[Path, Record] | None:
-    """The baseline and its record; None without one.
+def read_baseline(rules: Rules, baseline: Path | None, audits: Collection[str]) -> tuple[Path, Record] | None:
+    """The baseline of runs of `audits`, and its record; None without one.
 
     Raises:
-        UndertowError: the rules need a baseline, or use none, or it cannot be read.
+        UndertowError: the rules need a baseline, or use none, or it cannot be read or is of another audit.
     """
     from undertow.runs.folder.storage import read_record
 
@@ -267,7 +259,22 @@ def read_baseline(rules: Rules, baseline: Path | None) -> tuple[Path, Record] | 
             f"{rules.path}: no rule judges a change against the baseline {baseline}; leave --baseline out, or write "
             f"against = {BASELINE!r} in a rule"
         )
-    return (baseline, read_record(baseline)) if baseline is not None else None
+    if baseline is None:
+        return None
+    record = read_record(baseline)
+    own = _audit(record)
+    if own not in audits:
+        raise UndertowError(
+            f"{baseline}: the baseline is a run of {own!r}, and there is none to compare with it, only of "
+            f"{', '.join(map(repr, sorted(audits)))}; name a baseline of one of those audits"
+        )
+    for rule in needing:
+        if rule.audit in audits and rule.audit != own:
+            raise UndertowError(
+                f"{rules.where(rule)}: judges the change of {rule.audit!r} against a baseline, and {baseline} is a run of {own!r}; "
+                "remove the rule, or name a baseline of its audit"
+            )
+    return baseline, record
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
@@ -352,17 +359,12 @@ def _audit(record: Record) -> str:
     return str(record.manifest["audit"])
 
 
-def _run_report(  # noqa: PLR0913
-    rules: Rules,
-    folder: Path,
-    record: Record,
-    baseline: tuple[Path, Record] | None,
-    progress: Progress,
-    *,
-    is_compared: bool,
+def _run_report(
+    rules: Rules, folder: Path, record: Record, baseline: tuple[Path, Record] | None, progress: Progress
 ) -> RunReport:
-    """Judge a run; unless it `is_compared` with the baseline, rules on the change are left out if they name no audit."""
+    """Judge a run; rules on the change that name no audit are left out if the baseline is of another audit."""
     manifest, audit = record.manifest, _audit(record)
+    is_compared = baseline is None or _audit(baseline[1]) == audit
     own = [one for one in rules.rules if one.audit == audit or (not one.audit and (is_compared or not one.against))]
     results = [Check(one, one.group, one.null_value, clusters_behind(record, one)) for one in record.results]
     changes = None
