@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import answers, blank, found_as
+from helpers.answering import answers, blank, change_json, found_as
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
@@ -100,6 +100,15 @@ def test_every_architecture_reads_as_one_text_at_a_time(
     found = answers(model, queries, tmp_path / "s")
     for query, answer in list(zip(queries, found, strict=True))[::4]:
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
+
+
+def test_a_cap_below_the_tolerance_of_a_reduced_precision_is_noticed(network: Network, tmp_path: Path) -> None:
+    """Which the networks of Gemma 2 have: their head alone would give other numbers."""
+    folder = shutil.copytree(network("tiny_gemma2"), tmp_path / "m")
+    change_json(folder / "config.json", final_logit_softcapping=30.0)
+    model = opened(str(folder), "bfloat16")
+    assert not model.head_apart
+    assert opened(network("tiny_llama"), "bfloat16").head_apart
 
 
 def test_other_prob_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:

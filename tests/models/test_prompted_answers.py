@@ -292,15 +292,32 @@ def test_memory_that_runs_out_is_no_property_of_the_network(
     assert model._refusal is None
 
 
-def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_reason(
-    tmp_path: Path, model: Any
-) -> None:
+def test_a_template_that_asks_for_the_date_is_told_one(tmp_path: Path, model: Any) -> None:
     model.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}"
     query = GenerateQuery("it is", LETTERS, 3, chat=True)
     asked = encode_chat(model.tokenizer, query.prompt)
     assert model.tokenizer.decode(asked) == "26 Jul 2024 it is"
     answers(model, [query], tmp_path / "s")
     assert any("writes a date into each prompt" in note for note in model.prompt_notes)
-    model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
-    (answer,) = answers(model, [replace(query, prompt="it was")], tmp_path / "s")
-    assert "cannot take the prompt (no user may speak)" in answer.missing_reason
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('no user may speak') }}", "cannot take the prompt (no user may speak)"),
+        ("{% for m in messages %}{{ m['content'][0]['text'] }}{% endfor %}<s>", "leaves the prompt out"),
+        ("{{ messages[0]['content'] }}<think>\n", "begins each answer with <think>"),
+        ("{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}", ""),
+    ],
+)
+def test_a_template_that_takes_no_prompt_or_thinks_first_has_a_reason(
+    template: str, reason: str, tmp_path: Path, model: Any
+) -> None:
+    model.tokenizer.chat_template = template
+    queries = [GenerateQuery("it was", words, 3, chat=True) for words in (LETTERS, ())]
+    answer, reply = answers(model, queries, tmp_path / "s")
+    assert reason in answer.missing_reason
+    assert bool(reason) == bool(answer.missing_reason)
+    if "think" in template:  # a free reply may think
+        assert reply.missing_reason == ""
+    assert any("without thinking" in note for note in model.prompt_notes) == ("enable_thinking" in template)

@@ -41,6 +41,8 @@ PASSAGES_KEPT = 1024
 FIXED_DATE = date(2024, 7, 26)
 """The date for templates that write today's, on which no result may depend: the default of Llama 3 templates."""
 CLOCK = "strftime_now"
+THINKING, OPEN_THOUGHT = "enable_thinking", "<think>"
+"""What chat templates call the switch for thinking before an answer, and how it begins."""
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 
@@ -135,9 +137,11 @@ class PromptEncoder:
 
     def template_notes(self) -> list[str]:
         """Notes on the chat template."""
-        if CLOCK not in str(self.tokenizer.chat_template or ""):
-            return []
-        return [f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}"]
+        notes = {
+            CLOCK: f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}",
+            THINKING: "the model was told by its chat template to answer without thinking first",
+        }
+        return [note for name, note in notes.items() if name in str(self.tokenizer.chat_template or "")]
 
     def _encode_prompt(self, place: int, query: Query) -> EncodedPrompt:
         """The query with as many of its last examples as fit, by bisection."""
@@ -169,7 +173,12 @@ class PromptEncoder:
         """The query without its first `n_dropped_shots` examples, whether it fits or not."""
         shots = () if isinstance(query, GenerateQuery) else query.shots[n_dropped_shots:]
         text = self.frame("".join((*shots, query.prompt)))
-        tokens = encode_chat(self.tokenizer, text, self.system_prompt) if query.chat else tuple(self.tokens_of(text))
+        is_free = isinstance(query, GenerateQuery) and not query.options
+        tokens = (
+            encode_chat(self.tokenizer, text, self.system_prompt, may_think=is_free)
+            if query.chat
+            else tuple(self.tokens_of(text))
+        )
         if not tokens:
             raise UnsupportedQueryError("the prompt is empty")
         apart = query.chat or bool(self.n_given)  # the answer is a text of its own
@@ -252,21 +261,29 @@ def _trie(query: MultipleChoiceQuery, labels: Sequence[Tokens], unknown: int | N
     return LabelTrie.from_labels(counted)
 
 
-def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "") -> tuple[int, ...]:
+def encode_chat(tokenizer: Any, prompt: str, system_prompt: str = "", *, may_think: bool = False) -> tuple[int, ...]:
     """Tokens of a chat with the prompt as the user's message, behind the system's message if there is one.
 
     Raises:
-        UnsupportedQueryError: the model has no template, or it cannot take the prompt.
+        UnsupportedQueryError: the model has no template, it does not take the prompt, or, unless the answer `may_think` first, it
+            begins the answer with thinking.
     """
     if not tokenizer.chat_template:
         raise UnsupportedQueryError("this model has no chat template; leave --chat out")
     try:
-        coded = _apply_template(tokenizer, prompt, system_prompt, add_generation_prompt=True, return_dict=True)
+        text = _apply_template(tokenizer, prompt, system_prompt, add_generation_prompt=True)
     except Exception as error:  # a template is a program and may raise anything
         raise UnsupportedQueryError(
             f"the chat template of this model cannot take the prompt ({str(error)[:200]})"
         ) from error
-    return tuple(coded["input_ids"])
+    if max(re.findall(r"\w+", prompt), key=len, default="") not in text:
+        raise UnsupportedQueryError("the chat template of this model leaves the prompt out; leave --chat out")
+    if text.rstrip().endswith(OPEN_THOUGHT) and not may_think:
+        raise UnsupportedQueryError(
+            f"the chat template of this model begins each answer with {OPEN_THOUGHT}, so its first words are no answer; read replies "
+            "with --protocol text"
+        )
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def check_system_role(tokenizer: Any, system_prompt: str) -> None:
@@ -274,15 +291,15 @@ def check_system_role(tokenizer: Any, system_prompt: str) -> None:
     if not tokenizer.chat_template:
         return
     try:
-        has_system = system_prompt in _apply_template(tokenizer, "Hello", system_prompt, tokenize=False)
+        has_system = system_prompt in _apply_template(tokenizer, "Hello", system_prompt)
     except Exception:  # noqa: BLE001 - a template is a program and may raise anything
         has_system = False
     if not has_system:
         raise UndertowError("--system: the chat template of this model has no system role; leave --system out")
 
 
-def _apply_template(tokenizer: Any, prompt: str, system_prompt: str, **options: Any) -> Any:
-    """A chat of these messages, with a macro in place of the clock that transformers passes to the template."""
+def _apply_template(tokenizer: Any, prompt: str, system_prompt: str, **options: Any) -> str:
+    """The text of a chat without thinking, with a macro in place of the clock that transformers passes to the template."""
     messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
     template = tokenizer.get_chat_template()
     if CLOCK in template:
@@ -293,4 +310,6 @@ def _apply_template(tokenizer: Any, prompt: str, system_prompt: str, **options: 
         )
         template = f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
     messages.append({"role": "user", "content": prompt})
-    return tokenizer.apply_chat_template(messages, chat_template=template, **options)
+    options |= {"tokenize": False, THINKING: False}
+    text: str = tokenizer.apply_chat_template(messages, chat_template=template, **options)
+    return text
