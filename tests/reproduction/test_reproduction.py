@@ -1,4 +1,4 @@
-"""Tables and figures of the papers by number: the catalog, published beside recomputed numbers, and models of several families."""
+"""Tables and figures of the papers by number: the catalog, published beside computed numbers, and models of several families."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_table_and_figure_of_the_papers_is_listed_and_made_or_has_a_reason
     assert known >= {"000:table-2", "000:table-3", "002:table-9", "003:table-2"}
 
 
-def test_published_rates_stand_above_recomputed_ones(tmp_path: Path) -> None:
+def test_published_rates_stand_above_computed_ones_with_n(tmp_path: Path) -> None:
     # Four sentences that decide, of which one moves, and two that do not, which both do: TPR 1, TNR .75, and .875 in between.
     rows = [
         "set,model,prompt,occupation,participant,participant_class,coreferent,"
@@ -79,11 +79,17 @@ def test_published_rates_stand_above_recomputed_ones(tmp_path: Path) -> None:
     names = ["winogender TPR", "winogender TNR", "winogender BA"]
     assert [of_paper[name] for name in names] == ["0.758", "0.775", "0.767"]
     assert [own[name] for name in names] == ["1.000", "0.750", "0.875"]
-    assert own["source"] == "recomputed"
+    assert (own["source"], own["winogender n"], of_paper["winogender n"]) == ("from published outputs", "6", "–")
     assert table.index(own) == table.index(of_paper) + 1
     assert {path.suffix for path in files} == {".csv", ".md", ".tex"}
     assert r"\toprule" in (page.parent / "000-table-3.tex").read_text(encoding="utf-8")
-    assert "a mixture of the female, the male and the neutral ones" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "a mixture of the female, the male and the neutral ones" in text
+    assert (
+        "Computed from the published outputs: roberta-base (n = 12 items in 4 clusters and n = 12 items in 4 clusters)."
+        in text
+    )
+    assert "your models" not in text
 
 
 @pytest.fixture
@@ -107,6 +113,8 @@ def test_models_of_several_families_stand_in_one_figure(families: list[str], tmp
     svg = next(path for path in made if path.suffix == ".svg").read_text(encoding="utf-8")
     assert "<text" in svg
     page = made[0].read_text(encoding="utf-8")
+    assert "Computed from runs of your models with --limit 48: " in page
+    assert "the published outputs" not in page
     assert "<img" not in page
     # Each figure for a wide page and for a phone, with the values that a pointer shows.
     assert page.count("<svg") == 2 * len([path for path in made if path.suffix == ".svg"])

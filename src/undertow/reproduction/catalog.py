@@ -34,7 +34,7 @@ class Artefact:
         make: name of the function in `undertow.reproduction.contents` that makes it; "" if it cannot be made.
         settings: arguments of that function.
         why: the reason why it cannot be made.
-        differs: why recomputed numbers may differ from the published ones.
+        differs: why computed numbers may differ from the published ones.
     """
 
     id: str

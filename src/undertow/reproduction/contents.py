@@ -1,4 +1,4 @@
-"""Contents of artefacts: drawings, and tables in the paper's layout with published beside recomputed numbers."""
+"""Contents of artefacts: drawings, and tables in the paper's layout with published numbers beside computed ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from undertow.types import ClozeQuery, no_progress
 N_PEOPLE = 1_000_000
 """People to simulate for each case."""
 SLOPE_UNIT = "Slopes in percent per step of the W list."
-PUBLISHED, RECOMPUTED = "published", "recomputed"
+PUBLISHED, OUTPUTS, OWN_RUN = "published", "from published outputs", "this run"
+"""What a number is: printed in the paper, computed from the published outputs, or computed from a run of the user's models."""
 
 
 class IncompleteInputError(UndertowError):
@@ -28,11 +29,24 @@ class IncompleteInputError(UndertowError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Contents of an artefact: its figures, its tables with all cells as text, and notes for readers."""
+    """Contents of an artefact: figures, tables with all cells as text, notes for readers, and the outputs it was computed from."""
 
     drawings: Sequence[Drawing] = ()
     tables: Sequence[ReportTable] = ()
     notes: Sequence[str] = ()
+    measured: Sequence[ModelResults] = ()
+
+    @property
+    def origin(self) -> list[str]:
+        """What the numbers were computed from: a sentence for each kind of source, with the number of items of each model."""
+        sizes: dict[str, dict[str, list[str]]] = {OWN_RUN: {}, OUTPUTS: {}}
+        for one in self.measured:
+            for model, size in one.sizes().items():
+                sizes[_source(model, one)].setdefault(model, []).append(size)
+        limit = max((one.limit for one in self.measured), default=0)
+        own = f"runs of your models with --limit {limit}" if limit else "runs of your models"
+        leads = {OWN_RUN: own, OUTPUTS: "the published outputs"}
+        return [f"Computed from {leads[source]}: {_listed(models)}." for source, models in sizes.items() if models]
 
 
 def content(artefact: Artefact, sources: Sources) -> Content:
@@ -222,7 +236,7 @@ def drift(  # noqa: PLR0913 - what the figures of spurious correlation differ in
     if not chosen:  # one model and one prompt have another figure
         chosen = [one for one in drawn if one.name.startswith(tuple(w.split(",")))]
     tables = [_table("Slopes", slope_rows(measured))] if table or "models" in figure else []
-    return Content([*_graphs(graphs), *chosen], tables)
+    return Content([*_graphs(graphs), *chosen], tables, measured=[measured])
 
 
 def slopes(artefact: Artefact, sources: Sources, design: str, w: str) -> Content:
@@ -231,19 +245,20 @@ def slopes(artefact: Artefact, sources: Sources, design: str, w: str) -> Content
         {"W": w_name, "model": model, "prompt": "", "source": PUBLISHED} | cells
         for (w_name, model), cells in _published(artefact).items()
     ]
-    lists, own = w.split(","), slope_rows(sources.measured(design, w=w))
-    table = sorted([*of_paper, *own], key=lambda row: lists.index(row["W"]))
-    return Content(tables=[_table("Slopes", table, list(of_paper[0]), SLOPE_UNIT)])
+    lists, measured = w.split(","), sources.measured(design, w=w)
+    table = sorted([*of_paper, *slope_rows(measured)], key=lambda row: lists.index(row["W"]))
+    return Content(tables=[_table("Slopes", table, [*of_paper[0], "n"], SLOPE_UNIT)], measured=[measured])
 
 
 def slope_rows(measured: ModelResults) -> list[dict[str, str]]:
-    """A row for each W list, model and prompt: slope in percent per step and Pearson's r of each word group."""
+    """A row for each W list, model and prompt: slope in percent per step and Pearson's r of each word group, and n items."""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in measured.results:
         column = {"slope": "slope", "pearson_r": "r"}.get(one.measure)
         if column:
             key = one.group["w_name"], one.group["model"], one.group["prompt"]
-            rows.setdefault(key, {})[f"{one.group['pronoun']} {column}"] = _number(one.value, 3)
+            cells = rows.setdefault(key, {"n": f"{one.n:,}"})
+            cells[f"{one.group['pronoun']} {column}"] = _number(one.value, 3)
     return [
         {"W": w_name, "model": model, "prompt": prompt, "source": _source(model, measured)} | cells
         for (w_name, model, prompt), cells in rows.items()
@@ -267,7 +282,7 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
     Raises:
         UndertowError: the figure shows models of one training objective, and no given model has it.
     """
-    drawings, measured = [], sources.measured(design)
+    drawings, measured, parts = [], sources.measured(design), []
     frame = measured.observations.frame
     if objective:
         frame = frame[[_objective(str(model), measured) == objective for model in frame["model"]]]
@@ -276,9 +291,10 @@ def occupations(  # noqa: PLR0913 - what the figures of task specification diffe
     for whose in coreferent.split(","):
         rows = frame[frame["coreferent"].astype(str).str.startswith(whose)] if whose else frame
         part = {"0": " (a)", "1": " (b)"}.get(whose, "") if "," in coreferent else ""
-        drawn = measured.only(rows, threshold=threshold).drawings("occupations_", "occupations-models")
+        parts.append(measured.only(rows, threshold=threshold))
+        drawn = parts[-1].drawings("occupations_", "occupations-models")
         drawings += [replace(one, name=one.name + part) for one in drawn]
-    return Content(drawings)
+    return Content(drawings, measured=parts)
 
 
 def _objective(model: str, measured: ModelResults) -> str:
@@ -293,7 +309,8 @@ def _objective(model: str, measured: ModelResults) -> str:
 
 def trace(artefact: Artefact, sources: Sources, design: str) -> Content:
     """One occupation over all dates."""
-    return Content(sources.measured(design).drawings("over-w"))
+    measured = sources.measured(design)
+    return Content(measured.drawings("over-w"), measured=[measured])
 
 
 def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str) -> Content:
@@ -313,30 +330,34 @@ def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str
         model, prompt = str(row["model"]), f", prompt {row['prompt']}" if row["prompt"] else ""
         by = f"{model}{prompt}, {lead}, {_source(model, measured)}"
         cells.setdefault(name, {"sentence": name})[by] = _number(float(row[f"delta_{lead}"]), 1)
-    return Content(tables=[_table(f"Movement of {lead} words, percentage points", list(cells.values()))])
+    table = _table(
+        f"Movement of {lead} words, percentage points", list(cells.values()), about="n = 1 sentence in each cell."
+    )
+    return Content(tables=[table], measured=[measured])
 
 
 def detection(artefact: Artefact, sources: Sources, designs: str) -> Content:
     """TPR, TNR and balanced accuracy of each model on each set, for each word group; published rates first."""
     rates = {"tpr": "TPR", "tnr": "TNR", "balanced_accuracy": "BA"}
     rows = {(model, "", PUBLISHED): cells for (model, _), cells in _published(artefact).items()}
-    for name in designs.split(","):
-        measured = sources.measured(name)
+    every = [sources.measured(name) for name in designs.split(",")]
+    for name, measured in zip(designs.split(","), every, strict=True):
         for result in measured.results:
             score = result.group.get("score", "")
             if result.measure in rates and score.startswith("delta_"):
                 model = result.group["model"]
                 of_paper = model if model in measured.models else paper_name(model)
                 key = of_paper, score.removeprefix("delta_"), _source(model, measured)
-                rows.setdefault(key, {})[f"{name} {rates[result.measure]}"] = _number(result.value, 3)
+                cells = rows.setdefault(key, {})
+                cells |= {f"{name} {rates[result.measure]}": _number(result.value, 3), f"{name} n": f"{result.n:,}"}
     order = list(dict.fromkeys(key[0] for key in rows))
     table = [
         {"model": model, "words": group, "source": source} | cells
         for (model, group, source), cells in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
     ]
-    columns = [f"{name} {rate}" for name in designs.split(",") for rate in rates.values()]
+    columns = [f"{name} {rate}" for name in designs.split(",") for rate in (*rates.values(), "n")]
     heads = ["model", "words", "source", *columns]
-    return Content(tables=[_table("Detection of unspecified sentences", table, heads)])
+    return Content(tables=[_table("Detection of unspecified sentences", table, heads)], measured=every)
 
 
 # Bias in text and the occupation checklist.
@@ -348,16 +369,26 @@ def text_scores(artefact: Artefact, sources: Sources, design: str, layout: str) 
     measured = sources.measured(design)
     text = measured.audit.report_text(measured.observations, measured.results)
     tables = [_table("Published", of_paper), *(one for one in text.tables if f"as {layout} of" in one.title)]
-    return Content(tables=tables, notes=["Mean ± standard deviation over wordings and draws of examples, in percent."])
+    notes = ["Mean ± standard deviation over wordings and draws of examples, in percent."]
+    return Content(tables=tables, notes=notes, measured=[measured])
 
 
 def checklist(artefact: Artefact, sources: Sources, design: str) -> Content:
     """The aspects of the occupation checklist, by model."""
-    return Content(sources.measured(design).drawings("aspects", with_results=True))
+    measured = sources.measured(design)
+    return Content(measured.drawings("aspects", with_results=True), measured=[measured])
+
+
+def _listed(sizes: Mapping[str, Sequence[str]]) -> str:
+    """Models by their sizes."""
+    models: dict[str, list[str]] = {}
+    for model, own in sizes.items():
+        models.setdefault(" and ".join(own), []).append(model)
+    return "; ".join(f"{', '.join(some)} ({size})" for size, some in models.items())
 
 
 def _source(model: str, measured: ModelResults) -> str:
-    return "this run" if model in measured.models else RECOMPUTED
+    return OWN_RUN if model in measured.models else OUTPUTS
 
 
 def _number(value: float, places: int) -> str:

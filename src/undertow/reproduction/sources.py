@@ -31,16 +31,29 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True)
 class ModelResults:
-    """Observations of all models of a design, and their results; `models` are the user's, and all others are recorded."""
+    """Observations of all models of a design, and their results.
+
+    `models` are the user's, whose runs had at most `limit` items (0 for all); all others are recorded.
+    """
 
     audit: Audit
     observations: Observations
     models: Sequence[str]
+    limit: int = 0
 
     @cached_property
     def results(self) -> list[Result]:
         """The results of all models together."""
         return self.audit.measure(self.observations, 0)
+
+    def sizes(self) -> dict[str, str]:
+        """Number of items with an answer and of their clusters, by model."""
+        sizes = {}
+        for model, rows in self.observations.frame.groupby("model", sort=False):
+            n, clusters = int((rows["missing_reason"] == "").sum()), rows["cluster"].nunique()
+            items = f"n = {n:,} items" if n == len(rows) else f"n = {n:,} of {len(rows):,} items"
+            sizes[str(model)] = f"{items} in {clusters:,} clusters"
+        return sizes
 
     def drawings(self, *names: str, with_results: bool = False) -> list[Drawing]:
         """The figures of the audit whose names begin with one of these; all if none is given."""
@@ -124,7 +137,9 @@ class Sources:
                 {"name": one, "facts": recorded_facts(one) | known.get(one, {}), "scoring_method": RECORDED}
                 for one in dict.fromkeys(map(str, recorded.frame["model"]))
             ]
-        self._measured[key] = ModelResults(audit, merge_observations(parts, entries), names)
+        self._measured[key] = ModelResults(
+            audit, merge_observations(parts, entries), names, int(self.options.get("limit", 0))
+        )
         return self._measured[key]
 
     def _run(self, audit: str, name: str, options: Mapping[str, Any]) -> Run:

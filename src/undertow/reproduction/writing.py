@@ -57,6 +57,7 @@ def write(
         artefact=artefact,
         figures=[page_figure(*pair) for pair in zip_longest(content.drawings, phone)],
         tables=content.tables,
+        origin=content.origin,
         notes=content.notes,
         files=sorted(files),
         command=command,
