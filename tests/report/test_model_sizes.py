@@ -53,6 +53,17 @@ def test_every_model_stands_at_its_size_and_gap_with_its_interval() -> None:
         assert [len(dots_of(axes)) for axes in compared([point("known"), point("unknown", size)]).axes] == [1, 1]
 
 
+def test_models_of_equal_size_and_gap_are_drawn_side_by_side() -> None:
+    figure = compared([point("base"), point("copy"), point("nearly", gap=0.3001), point("other", gap=0.6)])
+    (axes,) = panels_of(figure)
+    FigureCanvasAgg(figure).draw()
+    spots = [dot.get_offsets()[0] for dot in dots_of(axes)]
+    rights = [axes.transData.transform(spot)[0] / figure.dpi for spot in spots]
+    assert np.diff(rights[:3]) == pytest.approx([0.21, 0.21], abs=1e-6)
+    assert ([y for _, y in spots], spots[3][0]) == ([0.3, 0.3, 0.3001, 0.6], 1e9)
+    assert "Models of equal size and slope gap are drawn side by side." in words(figure)
+
+
 def test_a_model_without_a_gap_is_named_below_and_not_drawn() -> None:
     figure = compared([point("here"), point("gone", gap=NAN), point("lost", NAN, gap=NAN)])
     assert [len(dots_of(axes)) for axes in figure.axes] == [1]

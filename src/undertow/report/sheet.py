@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -77,9 +78,15 @@ class Sheet(Figure):
             lines = wrapped(plain(text), self.inner_in, size, weight)
             self._write(lines, 1, -self._above_in, size=size, weight=weight, va="top")
             self._above_in += line_in(size) * len(lines) * any(lines) + 0.02
+        self._below_in = EDGE_IN - 0.06
+        self.add_foot(foot)
+
+    def add_foot(self, foot: Sequence[str]) -> None:
+        """Write small print above earlier small print; call it before `finish`."""
         lines = [line for text in foot for line in wrapped(plain(text), self.inner_in)]
-        self._write(lines, 0, EDGE_IN, size=SMALL_SIZE, color=GREY, va="bottom")
-        self._below_in = EDGE_IN + (line_in(SMALL_SIZE) * len(lines) + 0.06 if lines else -0.06)
+        if lines:
+            self._write(lines, 0, self._below_in + 0.06, size=SMALL_SIZE, color=GREY, va="bottom")
+            self._below_in += line_in(SMALL_SIZE) * len(lines) + 0.12
 
     def _repr_png_(self) -> bytes:
         """PNG for notebooks."""
@@ -268,6 +275,29 @@ def apart(wanted: Floats, gap: float, low: float, high: float) -> Floats:
     places = np.empty_like(wanted)
     places[order] = np.clip(floor, low, max(high - offset[-1], low)) + offset
     return places
+
+
+def side_by_side(axes: Axes, places: Sequence[tuple[float, float]]) -> Floats:
+    """How far to the right each point is to be moved, in inches, so that points at one place (within 1% of the panel) are all visible.
+
+    Call it after the limits of the axes are set.
+    """
+    spots = (axes.transData + axes.transAxes.inverted()).transform(np.array(places, dtype=np.float64))
+    first = [int(np.argmax(np.abs(spots - spot).max(axis=1) < 0.01)) for spot in spots]
+    shifts = np.zeros(len(places))
+    for one, count in Counter(first).items():
+        shifts[np.equal(first, one)] = 3 * _DOT_IN * (np.arange(count) - (count - 1) / 2)
+    return shifts
+
+
+def moved(
+    sheet: Sheet, axes: Axes, places: Sequence[tuple[float, float]], right_in: Floats
+) -> list[tuple[float, float]]:
+    """Places in data coordinates, moved to the right by inches but not out of the panel; call it after layout."""
+    room, at = axes.get_window_extent(), axes.transData.transform(np.array(places, dtype=np.float64))
+    at[:, 0] = np.clip(at[:, 0] + right_in * sheet.dpi, room.x0, room.x1)
+    new = axes.transData.inverted().transform(at)
+    return [(float(x), y) if by else (old, y) for (old, y), x, by in zip(places, new[:, 0], right_in, strict=True)]
 
 
 def name_points(

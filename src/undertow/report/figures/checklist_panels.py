@@ -15,9 +15,20 @@ from undertow.metrics.groups import WOMAN_AND_MAN, Groups
 from undertow.report.formatting import named, number, plain, shortened, signed, uncapitalized
 from undertow.report.page_data import Drawing
 from undertow.report.sentence_templates import described
-from undertow.report.sheet import Sheet, even_ticks, fitted, hover, line_in, name_points, padded, text_width
+from undertow.report.sheet import (
+    Sheet,
+    even_ticks,
+    fitted,
+    hover,
+    line_in,
+    moved,
+    name_points,
+    padded,
+    side_by_side,
+    text_width,
+)
 from undertow.report.style import BLUE_TEXT, COLOURS, GREY, GRID, INK, ORANGE_TEXT, PALE, SMALL_SIZE, lettering
-from undertow.types import ALPHA, Result
+from undertow.types import ALPHA, Floats, Result
 
 ALL = "all"
 """Occupation of a result over all occupations."""
@@ -323,9 +334,12 @@ def _draw_ranked(
         column, heights = [ranking, plot], [list_in, plot_in]
     label_in = (0.2 if len(column) == 1 else 0.4) * sheet.inner_in
     _draw_list(ranking, listed, len(places) - len(listed), label_in, words)
-    _draw_counted(plot, counted)
+    _set_counted(plot, counted)
+    shifts = side_by_side(plot, [(place.female_percent, place.gap) for place in counted])
+    if shifts.any():
+        sheet.add_foot(["Occupations with equal numbers are drawn side by side."])
     sheet.finish(column, sum(heights))
-    _name_largest(sheet, plot, counted)
+    _draw_counted(sheet, plot, counted, shifts)
     return sheet
 
 
@@ -361,34 +375,35 @@ def _write_ways(axes: Axes, left: str, right: str) -> None:
     axes.annotate(right, (1, 1), xytext=(0, 5), color=BLUE_TEXT, ha="right", **place)
 
 
-def _draw_counted(axes: Axes, counted: Sequence[_Place]) -> None:
+def _set_counted(axes: Axes, counted: Sequence[_Place]) -> None:
     axes.set(xlim=(-4, 104), ylim=padded([0.0, *(end for place in counted for end in place.ends)], 0.05, _MIN_SPAN))
     axes.set_xticks([0, 25, 50, 75, 100])
     axes.yaxis.set_major_locator(even_ticks())
     axes.grid(axis="y")
     axes.axhline(0, color=INK, linewidth=1.0, zorder=1.5)
     axes.axvline(50, color=GRID, linewidth=0.9, zorder=1.2)
-    for place in counted:
-        axes.plot([place.female_percent] * 2, place.ends, color=place.colour, linewidth=1.0, alpha=0.35, zorder=2)
-        axes.plot([place.female_percent], [place.gap], **place.dot)
-    hover(axes, [one.female_percent for one in counted], [one.gap for one in counted], [one.text for one in counted])
     axes.set_xlabel("women in it, percent (BLS)")
     axes.set_title("By share of women", pad=18)
     _write_ways(axes, "\N{DOWNWARDS ARROW} the man", "\N{UPWARDS ARROW} the woman")
 
 
-def _name_largest(sheet: Sheet, axes: Axes, counted: Sequence[_Place]) -> None:
-    """Name the points with the largest gaps, as many as fit."""
+def _draw_counted(sheet: Sheet, axes: Axes, counted: Sequence[_Place], shifts: Floats) -> None:
+    """Draw the points, and name those with the largest gaps, as many as fit."""
+    spots = moved(sheet, axes, [(place.female_percent, place.gap) for place in counted], shifts)
+    for (x, _), place in zip(spots, counted, strict=True):
+        axes.plot([x, x], place.ends, color=place.colour, linewidth=1.0, alpha=0.35, zorder=2)
+        axes.plot([x], [place.gap], **place.dot)
+    hover(axes, *zip(*spots, strict=True), [one.text for one in counted])
     box = axes.get_window_extent()
     room = _LABEL_AREA * box.width * box.height / sheet.dpi**2
     chosen, names = [], []
-    for place in sorted(counted, key=lambda place: (not place.significant, -abs(place.gap), place.name)):
+    places = zip(counted, spots, strict=True)
+    for place, spot in sorted(places, key=lambda one: (not one[0].significant, -abs(one[0].gap), one[0].name)):
         name = fitted(named(place.name), _LABEL_IN)
         room -= text_width(name) * line_in() + 0.02
         if room < 0.02 * len(counted):
             break
-        chosen.append(place)
+        chosen.append(spot)
         names.append(name)
     if chosen:
-        places = [(place.female_percent, place.gap) for place in chosen]
-        name_points(sheet, axes, places, names, [(place.gap, place.gap) for place in chosen])
+        name_points(sheet, axes, chosen, names, [(gap, gap) for _, gap in chosen])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -19,7 +20,19 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from undertow.report.formatting import correlation, interval, named, plain, short_count, shortened, slope
 from undertow.report.sentence_templates import described
-from undertow.report.sheet import Handle, Sheet, empty_panel, even_ticks, fitted, hover, mark, name_points, padded
+from undertow.report.sheet import (
+    Handle,
+    Sheet,
+    empty_panel,
+    even_ticks,
+    fitted,
+    hover,
+    mark,
+    moved,
+    name_points,
+    padded,
+    side_by_side,
+)
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
 
@@ -104,17 +117,22 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         row[0].set_ylim(*padded([0.0, *(end for point in drawn for end in (point.gap, *point.bar))], air=0.08))
         row[0].yaxis.set_major_locator(even_ticks())
         row[-1].text(1.01, 0, "no drift", va="center", transform=row[-1].get_yaxis_transform())
-        places = [_place(axes, part) for axes, part in zip(row, parts, strict=True)]
-        for axes, part, xs in zip(row, parts, places, strict=True):
+        places = [
+            [(x, point.gap) for x, point in zip(_place(axes, part), part, strict=True)]
+            for axes, part in zip(row, parts, strict=True)
+        ]
+        shifts = [side_by_side(axes, spots) for axes, spots in zip(row, places, strict=True)]
+        if any(map(np.any, shifts)):
+            sheet.add_foot(["Models of equal size and slope gap are drawn side by side."])
+        sheet.finish([row[0]], max(_PLOT_IN, _IN_PER_NAME * len(drawn)))
+        for axes, part, own, shift in zip(row, parts, places, shifts, strict=True):
             axes.grid(axis="y")
             axes.axhline(0, color=INK, linewidth=1.0, zorder=1.5)
-            for x, point in zip(xs, part, strict=True):
+            spots = moved(sheet, axes, own, shift)
+            for (x, _), point in zip(spots, part, strict=True):
                 _draw_point(axes, x, point, colours[point.objective], markers[point.post_training])
-        sheet.finish([row[0]], max(_PLOT_IN, _IN_PER_NAME * len(drawn)))
-        for axes, part, xs in zip(row, parts, places, strict=True):
             width = min(1.8, 0.75 * axes.get_position().width * sheet.width_in)
             names = [fitted(named(point.name), width) for point in part]
-            spots = [(x, point.gap) for x, point in zip(xs, part, strict=True)]
             name_points(sheet, axes, spots, names, [point.bar for point in part])
         return sheet
 
