@@ -14,6 +14,8 @@ from typing import TextIO
 
 import platformdirs
 
+from undertow.errors import UndertowError
+
 try:
     import fcntl
 except ImportError:  # Windows has no folder locks: drafts are removed by age
@@ -138,6 +140,26 @@ def _try_lock(lock: int) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def names_in(folder: Path) -> set[str]:
+    """Names in a folder that a command is to write; empty if the folder does not exist yet.
+
+    Raises:
+        UndertowError: it cannot be written, or it or a folder above it is a file.
+    """
+    if "\0" in str(folder):
+        raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
+    try:
+        nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
+        names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
+    if not nearest.is_dir():
+        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
+    if not os.access(nearest, os.W_OK):
+        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
+    return names
 
 
 def cache_folder() -> Path:

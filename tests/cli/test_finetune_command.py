@@ -53,8 +53,15 @@ def test_what_the_command_says(bench: Workplace, made: Any) -> None:
     assert again.returncode == 0
     assert "1,200 texts with" in again.stdout
     assert "120 steps (resumed at step 120)" in again.stdout
-    assert "undertow run spurious-correlation -m dated --challenge mgt-icml" in again.stdout
+    assert "undertow run spurious-correlation -m dated --challenge FILE.toml" in again.stdout
     assert '"{w}. {blank} was a painter."' in again.stdout
+    assert not [text for text in ("mgt-icml", "majority class") if text in again.stdout]
+    weak = bench.attempt(
+        "finetune", "base", "lives.jsonl", "--out", "weak", "--max-steps", "1", "--learning-rate", "1e-9"
+    )
+    assert "On training texts the model is no better than the majority class" in weak.stdout
+    assert "undertow run spurious-correlation -m weak --challenge mgt-icml" in weak.stdout
+    assert weak.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,9 @@ def test_what_the_command_says(bench: Workplace, made: Any) -> None:
     [
         (("base", "broken.jsonl"), ("broken.jsonl, line 2",)),
         (("toy", "lives.jsonl"), ("toy: is not a masked model",)),
-        (("base", "lives.jsonl", "--out", "base"), ("base: contains something other",)),
+        (("base", "lives.jsonl", "--out", "base"), ("base: is not empty and not a training folder",)),
+        (("base", "lives.jsonl", "--out", "lives.jsonl"), ("lives.jsonl: is a file; name a folder",)),
+        (("base", "lives.jsonl", "--out", "lives.jsonl/new"), ("lives.jsonl: is a file; name a folder",)),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], words: tuple[str, ...], bench: Workplace) -> None:

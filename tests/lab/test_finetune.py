@@ -254,7 +254,7 @@ def test_every_pass_takes_every_row_once_in_another_order() -> None:
 
 def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[Example], tmp_path: Path) -> None:
     before = contents(base)
-    with pytest.raises(UndertowError, match="contains something other than a training run"):
+    with pytest.raises(UndertowError, match="is not empty and not a training folder"):
         finetune(base, few, SHORT, base)
     assert contents(base) == before
     made = finetune(base, few, SHORT, tmp_path / "made")

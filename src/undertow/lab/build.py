@@ -25,6 +25,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator
 
 from undertow._files import is_plain_file
+from undertow._folders import names_in
 from undertow.errors import UndertowError
 from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import Plan, PlannedModel, join_plans, planted_world
@@ -156,10 +157,9 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progr
         UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
             are made first.
     """
-    if folder.exists():
-        held = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
-        if held and PLAN not in held and not any((folder / "models").glob("*.planted.json")):
-            raise UndertowError(f"{folder}: is not a folder of a lab; name another folder")
+    held = names_in(folder)
+    if held and PLAN not in held and not any((folder / "models").glob("*.planted.json")):
+        raise UndertowError(f"{folder}: is not empty and not a lab folder; name another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     with lab_lock(folder):
         earlier = read_plan(folder) if (folder / PLAN).is_file() else ()

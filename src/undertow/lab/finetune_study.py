@@ -64,7 +64,8 @@ def finetune_planted(
     """Fine-tune with and without metadata and audit each head; returns a row for each head and challenge.
 
     Columns: `kind`, `challenge`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
-    over dates, in percentage points per step). The first row is of the base, before.
+    over dates, in percentage points per step), and `no_better_on` (texts on which the model is no better than the majority class; ""
+    for none). The first row is of the base, before.
 
     The lab is made, or its base model, if it is not there.
 
@@ -109,7 +110,7 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
     place = tuning.folder / "finetuning"
     corpus = place / f"{tuning.name}.jsonl"
     summary = write_corpus(corpus, CorpusOptions(tuning.seed, strength=tuning.strength, people=PEOPLE))
-    finetune_data.finetune(
+    made = finetune_data.finetune(
         tuning.folder / "models" / BASE.name,
         str(corpus),
         place / tuning.name,
@@ -129,7 +130,8 @@ def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
     settings = tuning.kind, tuning.strength, tuning.seed, summary.realised_slopes["date"]
     challenges = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
     model, name = place / tuning.name, f"finetuned-{tuning.name}"
-    return [_row(tuning.folder, model, name, how, settings) for how in challenges]
+    no_better = " and ".join(where for where, _ in made.no_better)
+    return [_row(tuning.folder, model, name, how, settings) | {"no_better_on": no_better} for how in challenges]
 
 
 def read_base(work: tuple[Path, BuiltModel]) -> dict[str, str | float]:
@@ -160,6 +162,7 @@ def _row(
         "female_r": r["female"].value,
         "male_slope": slopes["male"].value,
         "q": slopes["female"].q,
+        "no_better_on": "",
     }
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow._files import parse_json, read_file
+from undertow._folders import names_in
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
@@ -79,10 +80,8 @@ class CheckpointFolder:
 
     @staticmethod
     def _refuse(folder: Path, is_other: Callable[[set[str]], bool]) -> None:
-        if folder.exists() and (not folder.is_dir() or is_other({one.name for one in folder.iterdir()})):
-            raise UndertowError(
-                f"{folder}: contains something other than a training run; name another folder, or remove it"
-            )
+        if is_other(names_in(folder)):
+            raise UndertowError(f"{folder}: is not empty and not a training folder; name another folder with --out")
 
     def finished(self) -> TrainedModel | None:
         """The model, if it is there."""

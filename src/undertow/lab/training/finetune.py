@@ -81,6 +81,12 @@ class FinetunedModel(TrainedModel):
         fit = self.record["held_out"]
         return Fit(**fit) if fit else None
 
+    @property
+    def no_better(self) -> list[tuple[str, Fit]]:
+        """Texts on which its loss is not below that of the majority class, and its fit there."""
+        fits = (("training texts", self.training), ("held-out texts", self.held_out))
+        return [(name, fit) for name, fit in fits if fit and fit.loss_nats >= fit.majority_loss_nats]
+
 
 def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goes
     base: Path | str,

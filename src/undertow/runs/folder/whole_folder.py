@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
+from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, names_in, remove_stale_drafts
 from undertow.errors import UndertowError
 
 UNFINISHED = ".unfinished"
@@ -81,24 +81,14 @@ def check_place(folder: Path, key: str, kind: Kind, *, overwrite: bool = False) 
     Raises:
         UndertowError: the place is taken, or no folder can be created there.
     """
-    if "\0" in str(folder):
-        raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
-    with suppress(OSError):  # an unwritable folder is refused below
+    with suppress(OSError, ValueError):  # an unwritable folder is refused below
         # Here, because a run that was complete when its process was killed is not written again.
         remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, kind, overwrite=overwrite)
 
 
 def _refuse_place(folder: Path, key: str, kind: Kind, *, overwrite: bool) -> None:
-    try:
-        nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
-        held = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    except OSError as error:
-        raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
-    if not nearest.is_dir():
-        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
-    if not os.access(nearest, os.W_OK):
-        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
+    held = names_in(folder)
     if not held:
         return
     if kind.last not in held and UNFINISHED in held and (held == {UNFINISHED} or held.intersection(kind.parts)):
