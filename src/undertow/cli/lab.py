@@ -180,9 +180,9 @@ def lab_finetune(
             for row in frame.to_dict("records")
         ]
     )
-    for row in frame[frame["no_better_on"] != ""].drop_duplicates(["kind", "seed"]).to_dict("records"):
+    for one in frame[frame["no_better_on"] != ""].drop_duplicates(["kind", "seed"]).to_dict("records"):
         echo(
-            f"Trained on {_TRAINED_ON[row['kind']]}, seed {row['seed']}: on {row['no_better_on']} the model is no better than the "
+            f"Trained on {_TRAINED_ON[one['kind']]}, seed {one['seed']}: on {one['no_better_on']} the model is no better than the "
             "majority class, so its slope is noise"
         )
     for row in over_seeds(frame):

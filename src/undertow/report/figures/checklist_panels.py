@@ -393,7 +393,7 @@ def _draw_counted(sheet: Sheet, axes: Axes, counted: Sequence[_Place], shifts: F
     for (x, _), place in zip(spots, counted, strict=True):
         axes.plot([x, x], place.ends, color=place.colour, linewidth=1.0, alpha=0.35, zorder=2)
         axes.plot([x], [place.gap], **place.dot)
-    hover(axes, *zip(*spots, strict=True), [one.text for one in counted])
+    hover(axes, [x for x, _ in spots], [gap for _, gap in spots], [one.text for one in counted])
     box = axes.get_window_extent()
     room = _LABEL_AREA * box.width * box.height / sheet.dpi**2
     chosen, names = [], []

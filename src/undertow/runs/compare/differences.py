@@ -60,6 +60,8 @@ CHANGED_SHARE = 1e-12
 """Relative change below which a group does not contribute to a value."""
 SAME_SHARE = 1e-5
 """Relative width below which an interval is rounding error: all clusters have the same difference."""
+WHOLES = {"share": 1.0, "percent": 100.0}
+"""Units of rates, whose differences have an interval for rates, and the size of a whole."""
 EFFECT_OF_W = "w_effect_of_difference"
 """The measure of the effect of W on a difference, of audits that compute differences themselves."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
@@ -301,16 +303,17 @@ class _PairedResults:
 
         def left_out(grouped: tuple[NDArray[Any], int]) -> JackknifeReplicates:
             nonlocal done
-            without, counting = [], []
+            without, counting, of_runs = [], [], []
             for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
                 own_values, own_counts = self.values(both)
                 without.append(own_values[1] - own_values[0])
+                of_runs.append(own_values)
                 # A result depends on a group if its value or number of items changes, or its value becomes undefined.
                 moved = ~(np.abs(own_values - values) <= CHANGED_SHARE * np.abs(values))
                 counting.append((moved | (own_counts != counts)).any(axis=0))
                 done += 1
                 progress(done, total)
-            return JackknifeReplicates(np.array(without), np.array(counting))
+            return JackknifeReplicates(np.array(without), np.array(counting), np.array(of_runs))
 
         replicates = [left_out(one) for one in groups]
         margins = [
@@ -325,6 +328,10 @@ class _PairedResults:
             seed=self.seed,
             margins=margins,
             sizes=np.nan_to_num(np.abs(values).max(axis=0)),
+            rates=(
+                values,
+                [WHOLES.get((self.sides[0].get(key) or self.sides[1][key]).unit, math.nan) for key in self.keys],
+            ),
         )
 
 
@@ -423,7 +430,17 @@ class _Rows:
         if own is None:
             unknown = self.own and PER in one.unit
             own = replace(result, extras={}, note=UNJUDGED) if unknown else self._clustered(at, result)
-        return self._with_errors(result, own, self.measured.open_by(key))
+        result = self._with_errors(result, own, self.measured.open_by(key))
+        if (whole := WHOLES.get(one.unit)) is None or max(map(abs, values)) > whole:
+            return result
+        # Hidden probability, and an audit's own errors, may reach further than two rates can differ.
+        ends = {
+            name: min(max(result.extras[name], -whole), whole)
+            for name in (INNER_LOW, INNER_HIGH)
+            if name in result.extras
+        }
+        low, high = (min(max(end, -whole), whole) for end in (result.low, result.high))
+        return replace(result, low=low, high=high, extras={**result.extras, **ends})
 
     def _added_row(self, own: Result) -> Result:
         """A difference that the audit adds."""
