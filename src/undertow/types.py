@@ -551,6 +551,10 @@ def format_interval(low: float, high: float) -> str:
     return f"{low:z.{places}f} to {high:z.{places}f}" if has_width(low, high) else "without spread"
 
 
+NOT_TESTED = "Not tested: "
+"""Beginning of the decision rule of a finding without a test."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence about the model, and its statistical support.
@@ -574,6 +578,12 @@ class Finding:
     n_tests: int = field(default=0, compare=False)
     decision_rule: str = field(default="", compare=False)
     detail: str = field(default="", compare=False)
+
+    @property
+    def explanation(self) -> str:
+        """Its detail, and the reason why it was not tested; "" for neither."""
+        reason = self.decision_rule if self.decision_rule.startswith(NOT_TESTED) else ""
+        return f"{self.detail} {reason}".strip()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON: the sentence, and the numbers of each result behind it."""

@@ -21,6 +21,7 @@ from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script, Scripted
 from helpers.tiny_qa_models import random_reader
 from undertow import audits
+from undertow.app.run_browser import finding_text
 from undertow.audits.base import Sampling
 from undertow.audits.occupation_checklist.items import all_items
 from undertow.audits.occupation_checklist.plan import Plan, Settings
@@ -339,7 +340,9 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
     (overall,) = [one for one in found.findings if one.results and one.results[0] is of_gap]
     assert (overall.results[0].value, overall.significant) == (100, False)
     assert "a preference is not tested" in overall.text
-    assert "6 are needed" in overall.decision_rule
+    for text in (overall.explanation, str(found.findings), finding_text(overall)):  # of the page, Python and the app
+        assert "Not tested: no interval" in text
+        assert "6 are needed" in text
     (of_jobs,) = [one for one in found.findings if "5 of 5 occupations" in one.text]
     assert of_jobs.significant
     assert "towards the woman for job" in of_jobs.text

@@ -56,6 +56,7 @@ def test_show_prints_the_texts_or_questions_of_the_other_audits(
     text = cli("show", str(folder), "--worst", "3").stdout
     assert f"The 3 {unit} of {len(behind)} that " in text
     assert "Note: " + note in text if note else "Note: " not in text
+    assert ("Not tested: no interval" in text) == (audit == "occupation-checklist")
     said = json.loads(cli("show", str(folder), "--worst", "3", "--json").stdout)
     assert [one["text"] for one in said["sentences"]] == behind["text"].tolist()[:3]
 

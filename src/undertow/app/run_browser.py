@@ -157,7 +157,7 @@ def _within(path: Path, folder: Path) -> bool:
 
 def finding_text(finding: Finding) -> str:
     """A finding, and on the next line what a reader needs beside it."""
-    return f"{finding.text}\n   {finding.detail}" if finding.detail else finding.text
+    return f"{finding.text}\n   {finding.explanation}" if finding.explanation else finding.text
 
 
 def moment(created: str) -> str:

@@ -67,7 +67,9 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     return environment.from_string(template).render(
         head=head,
         findings=[
-            SimpleNamespace(text=minus_signs(one.text), detail=minus_signs(one.detail), significant=one.significant)
+            SimpleNamespace(
+                text=minus_signs(one.text), detail=minus_signs(one.explanation), significant=one.significant
+            )
             for one in findings[:MAX_FINDINGS]
         ],
         heads=["measure", *(names.get(key) or spaced(key) for key in keys), *HEADS],

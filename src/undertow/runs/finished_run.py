@@ -53,7 +53,7 @@ class Run:
     def summary(self) -> str:
         """The findings as text, a line each with its details below: * if significant, else -."""
         return "\n".join(
-            f"{'*' if one.significant else '-'} {one.text}" + (f"\n  {one.detail}" if one.detail else "")
+            f"{'*' if one.significant else '-'} {one.text}" + (f"\n  {one.explanation}" if one.explanation else "")
             for one in self.findings
         )
 

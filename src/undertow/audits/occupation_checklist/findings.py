@@ -22,7 +22,7 @@ from undertow.metrics.checklist.decisions import ALL, CONTEXTS, SAME, SHUFFLED, 
 from undertow.metrics.checklist.estimates import EMPTY, NOT_SCORED, OTHER_ANSWER
 from undertow.metrics.groups import Groups
 from undertow.report.sentence_templates import sentences
-from undertow.types import ALPHA, Finding, Result
+from undertow.types import ALPHA, NOT_TESTED, Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +128,7 @@ class ModelResults:
         words = sentences("occupation_checklist")
         first = results[0]
         if not rule and not math.isfinite(first.q):
-            rule = f"Not tested: {first.note or 'too few answers'}."
+            rule = f"{NOT_TESTED}{first.note or 'too few answers'}."
         text = getattr(words, name)(self, *results, **values)
         significant = not rule and first.q < ALPHA
         return Finding(
