@@ -182,6 +182,23 @@ def test_work_side_by_side_reports_a_failure_once_the_rest_is_done(tmp_path: Pat
     assert (tmp_path / "it").exists()
 
 
+def test_a_terminated_lab_ends_with_one_sentence() -> None:
+    """SIGTERM ends the processes and frees their semaphores, of which Python would print a warning."""
+    script = (
+        "import os, signal, time\n"
+        "from pathlib import Path\n"
+        "from undertow.cli.console import stoppable\n"
+        "from undertow.lab.worker_pool import side_by_side\n"
+        "def stop(done, total):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "with stoppable('models are kept'):\n"
+        "    side_by_side(time.sleep, [60], 1, jobs=1, cache=Path('cache'), progress=stop)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "StoppedError: stopped; models are kept" in ended.stderr
+    assert "resource_tracker" not in ended.stderr
+
+
 def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
     quick.setattr(building, "side_by_side", here)
     quick.setattr(building, "option_losses", lambda folder, questions: np.full(len(questions), np.nan))

@@ -6,10 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any, TypeVar
@@ -25,6 +25,22 @@ POLL_S = 0.2
 _units_done: Any = None
 
 
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """End the processes of the pool and free its semaphores on SIGTERM, which else ends this process at once."""
+    is_own = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if is_own:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if is_own:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@_sigterm_as_ctrl_c()
 def side_by_side(  # noqa: PLR0913 - what is done, and by whom
     do: Callable[[Work], Done], works: Sequence[Work], units: int, *, jobs: int, cache: Path, progress: Progress
 ) -> list[Done]:
