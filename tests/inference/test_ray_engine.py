@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -144,7 +145,7 @@ class RayError(Exception):
 def fake_ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Ray in a program that has joined a cluster."""
     fake = SimpleNamespace(
-        exceptions=SimpleNamespace(RayError=RayError),
+        exceptions=SimpleNamespace(RayError=RayError, RayTaskError=RayError, RaySystemError=RayError),
         is_initialized=lambda: True,
         get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:6379"),
     )
@@ -236,6 +237,15 @@ def test_a_cluster_is_divided(
     nodes: list[dict[str, float]], n_workers: int, on_gpu: bool, expected: Allocation
 ) -> None:
     assert shares(nodes, n_workers, on_gpu=on_gpu) == expected
+
+
+@pytest.mark.parametrize("ending", ["dismiss(witness)", "os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_a_driver_that_ray_ends_leaves_one_sentence(ending: str) -> None:
+    script = f"import os\nfrom undertow.inference.ray_connection import *\nwitness = start_witness()\n{ending}"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    sentences = ended.stderr.splitlines()
+    assert len(sentences) == bool(ended.returncode)
+    assert all("Ray whose raylet or GCS server died" in one and "answers so far are stored" in one for one in sentences)
 
 
 def test_address_is_a_host_and_a_port() -> None:

@@ -128,6 +128,28 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+WITNESS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+if not sys.stdin.buffer.read():
+    sys.stderr.write("undertow: the command was ended, by Ray whose raylet or GCS server died, or by a signal; all answers so far are "
+                     "stored; run the same command again\\n")
+"""
+
+
+def start_witness() -> subprocess.Popen[bytes]:
+    """Start a process that prints a sentence if this one ends without `dismiss`.
+
+    Ray ends the process of its driver, without an exception, when its servers are lost.
+    """
+    return subprocess.Popen([sys.executable, "-IS", "-c", WITNESS], stdin=subprocess.PIPE, start_new_session=True)
+
+
+def dismiss(witness: subprocess.Popen[bytes]) -> None:
+    """End the witness without a sentence."""
+    witness.communicate(b".")
+
+
 def leave() -> None:
     """Leave the cluster; stop it if this process started it."""
     import ray

@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, Self, TypeAlias
 
 from undertow.errors import UndertowError, counted
-from undertow.inference.ray_connection import check_address, join, leave
+from undertow.inference.ray_connection import check_address, dismiss, join, leave, start_witness
 from undertow.inference.runner import Engine, check_weights
 from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, facts_of
 from undertow.models.base import LoadedModel, ModelHandle
@@ -202,6 +203,7 @@ class Cluster:
     n_workers_started: int = 0
     n_replaced: int = 0
     _joined: bool = False
+    _witness: Popen[bytes] | None = None
     _identity: ModelIdentity | None = None
     _process_of: dict[int, int] = field(default_factory=dict)
     _n_calls: int = 0
@@ -217,6 +219,9 @@ class Cluster:
             if self._joined:
                 leave()
                 self._joined = False
+            if self._witness is not None:
+                dismiss(self._witness)
+                self._witness = None
 
     def manifest_entry(self) -> dict[str, str | int]:
         """The `engine` entry of the manifest; 0 workers where every answer was cached."""
@@ -236,17 +241,28 @@ class Cluster:
     ) -> Iterator[ModelLoaded | AnswerBatch]:
         if not self._joined:
             self._joined = join(self.address)
+        self._witness = self._witness or start_witness()
         import ray
 
-        self._start(resolve, handle.identity)
-        self._n_calls += 1
-        given = Round(self._n_calls, protocol, partial(ray.get, ray.put(distinct)))
         try:
+            self._start(resolve, handle.identity)
+            self._n_calls += 1
+            given = Round(self._n_calls, protocol, partial(ray.get, ray.put(distinct)))
             yield from self._answers(handle.identity.name, given, frozenset(stored))
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, UndertowError):
                 raise UndertowError(str(error.cause)) from None
+            if isinstance(error.cause, OSError):  # as of a pipe to Ray's servers
+                raise UndertowError(
+                    f"a worker failed ({type(error.cause).__name__}: {_reason(error.cause)}); all answers so far are stored; run the same "
+                    "command again"
+                ) from error
             raise  # an error in our code, or memory ran out: another worker would fail too
+        except (ray.exceptions.RaySystemError, OSError) as error:
+            raise UndertowError(
+                f"Ray's servers were lost ({type(error).__name__}: {_reason(error)}); all answers so far are stored; restart a cluster of "
+                "your own, and run the same command again"
+            ) from error
         except ray.exceptions.RayError as error:
             raise UndertowError(
                 f"a worker was lost {MAX_LOSSES} times over the same queries ({type(error).__name__}: {_reason(error)}); all answers so "
