@@ -37,6 +37,10 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
     others = cli("run", "bias-diagnosis", "--help").stdout
     assert "--limit" in others
     assert "--graph" not in others
+    # Servers fill no blanks.
+    guard = cli("guard", "--help").stdout
+    assert "--mode" in guard
+    assert not [name for name in ("--base-url", "--concurrency", "Servers") if name in guard]
 
 
 def test_help_lists_run_first(cli: Cli) -> None:

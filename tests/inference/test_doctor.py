@@ -193,6 +193,10 @@ def test_a_server_that_only_chats_is_checked_by_its_replies(plant: Plant) -> Non
         assert len(seen.to("/chat/completions")) == len(seen.bodies) >= 20
         with pytest.raises(UndertowError, match="--compare"):
             examine(request, protocol=TEXT, compare_dtypes=True)
+        examine(request, chat=True, protocol=TEXT, max_new_tokens=7)
+        assert [body.get("max_tokens") or body.get("max_completion_tokens") for body in seen.bodies][-1] == 7
+        with pytest.raises(UndertowError, match="add --protocol text"):
+            examine(request, max_new_tokens=7)
     plant({BLANK: (EXACT,)}, reads)
     with pytest.raises(UndertowError, match="--chat"):
         examine(ModelRequest("planted"), chat=True)

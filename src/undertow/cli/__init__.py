@@ -25,7 +25,7 @@ from undertow.cli.gate import gate
 from undertow.cli.guard import guard_command
 from undertow.cli.lab import finetune, lab_app
 from undertow.cli.models import cache_app, demo, doctor, list_app, pull
-from undertow.cli.options import Group, ModelCommand, first_sentence
+from undertow.cli.options import BlankCommand, Group, ModelCommand, first_sentence
 from undertow.cli.run import run_app, suite
 from undertow.cli.score import cite, figure, report, scaling, score, show, table
 from undertow.errors import UndertowError
@@ -42,7 +42,7 @@ COMMAND_SECTIONS: dict[str, dict[str, Any]] = {
     "Causal graphs and lab": {"graph": graph, "simulate": simulate, "lab": lab_app, "finetune": finetune},
 }  # fmt: skip
 """The commands by section of the help and page of the reference: the one that most people need comes first."""
-MODEL_COMMANDS = ("guard", "doctor", "app")
+MODEL_COMMANDS = {"guard": BlankCommand, "doctor": ModelCommand, "app": ModelCommand}
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """`UsageError` of the click that typer contains, which has no public name; that of the package `click` is another class."""
 
@@ -94,7 +94,7 @@ for _commands in COMMAND_SECTIONS.values():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name)
         else:
-            app.command(_name, cls=ModelCommand if _name in MODEL_COMMANDS else None)(_command)
+            app.command(_name, cls=MODEL_COMMANDS.get(_name))(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -187,6 +187,9 @@ def doctor(  # noqa: PLR0913 - an option each
     device: Device = "auto",
     chat: Annotated[bool, typer.Option("--chat", help="Ask by prompts in the model's chat template.")] = False,
     protocol: Annotated[str, typer.Option(help="How answers are scored: exact, or text (free replies).")] = "exact",
+    max_new_tokens: Annotated[
+        int, typer.Option(min=0, help="Maximum number of tokens of a reply under protocol text; 0 for 256.")
+    ] = 0,
     compare: Annotated[bool, typer.Option("--compare", help="Also load it in bfloat16, and compare.")] = False,
     as_json: Json = False,
     settings: Mapping[str, Any],
@@ -199,7 +202,14 @@ def doctor(  # noqa: PLR0913 - an option each
 
         label, name = split_label(model)
         request = ModelRequest(name, revision, dtype, device, settings, label=label)
-        checkup = doctor.examine(request, chat=chat, protocol=protocol, compare_dtypes=compare, progress=progress)
+        checkup = doctor.examine(
+            request,
+            chat=chat,
+            protocol=protocol,
+            max_new_tokens=max_new_tokens,
+            compare_dtypes=compare,
+            progress=progress,
+        )
     if as_json:
         print_json(dataclasses.asdict(checkup))
         return

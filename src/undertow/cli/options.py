@@ -153,6 +153,8 @@ def first_sentence(text: str) -> str:
 class Command(TyperCommand):
     """A command with the options that all commands have; most may also be set as UNDERTOW_OPTION in the environment."""
 
+    family_section = _FAMILY_SECTION
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own options, then -q, -v and --log-file."""
         *own, help_option = super().get_params(ctx)
@@ -185,7 +187,7 @@ class Command(TyperCommand):
             sections["Arguments" if one.param_type_name == "argument" else title].append(record)
         for title, records in sections.items():
             if records:
-                with formatter.section(title):
+                with formatter.section(self.family_section if title == _FAMILY_SECTION else title):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
@@ -223,6 +225,22 @@ class ModelCommand(Command):
             return super().invoke(ctx)
         finally:
             _family_settings.reset(token)
+
+
+class BlankCommand(ModelCommand):
+    """A command on a model that fills blanks; its help omits the options of servers, which do not."""
+
+    family_section = "UL2"
+
+    @staticmethod
+    def further_options() -> list[Any]:
+        """Options of families, those of servers hidden, then those of every command."""
+        from undertow import models
+
+        options = ModelCommand.further_options()
+        for one in options:
+            one.hidden = one.hidden or models.families_with_setting(one.name) == ["openai"]
+        return options
 
 
 def family_options(own: Iterable[str] = ()) -> list[inspect.Parameter]:

@@ -15,6 +15,7 @@ import numpy as np
 from undertow import models
 from undertow.errors import LOGGER, UndertowError, counted
 from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.free_replies import REPLY_TOKENS
 from undertow.inference.runner import KIND_WORDS, RunnerResult
 from undertow.inference.sanity_check import DecidedQuery, SanityCheck, decided_items, judge, query_decided, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
@@ -52,11 +53,12 @@ class Checkup:
     dtype_note: str = "not requested; add --compare"
 
 
-def examine(
+def examine(  # noqa: PLR0913 - an option each
     request: ModelRequest,
     *,
     chat: bool = False,
     protocol: str = EXACT,
+    max_new_tokens: int = 0,
     compare_dtypes: bool = False,
     progress: Progress = no_progress,
 ) -> Checkup:
@@ -66,6 +68,7 @@ def examine(
         request: the model.
         chat: ask by prompts in its chat template.
         protocol: `EXACT`, or `TEXT` for free replies.
+        max_new_tokens: maximum number of tokens of a free reply; 0 for 256.
         compare_dtypes: also compare bfloat16 with float32.
         progress: called with (sentences answered, sentences in all).
 
@@ -76,6 +79,8 @@ def examine(
         raise UndertowError(f"--protocol: {protocol!r} is neither {EXACT} nor {TEXT}; use one of these")
     if compare_dtypes and protocol == TEXT:
         raise UndertowError("--compare: free replies have no log-probabilities to compare; leave --protocol text out")
+    if max_new_tokens and protocol != TEXT:
+        raise UndertowError(f"--max-new-tokens limits free replies; add --protocol {TEXT}, or leave it out")
     handle = models.resolve(request)
     models.refuse_unused(request.settings, [handle])
     if chat and GENERATION not in handle.capabilities:
@@ -85,7 +90,12 @@ def examine(
     load_s = time.perf_counter() - started
     opened = replace(handle, open=lambda: model)
     capabilities = {GENERATION: handle.capabilities[GENERATION]} if chat else handle.capabilities
-    items = decided_items(replace(handle, capabilities=capabilities), protocol=protocol, chat=chat)
+    items = decided_items(
+        replace(handle, capabilities=capabilities),
+        protocol=protocol,
+        chat=chat,
+        reply_tokens=max_new_tokens or REPLY_TOKENS,
+    )
     LOGGER.info("answer %d control sentences", len(items))
     result = _query_sentences(opened, items, protocol, progress) if items else None
     reading = judge(items, result.scores.answers) if result else None
