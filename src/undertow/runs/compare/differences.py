@@ -431,7 +431,7 @@ class _Rows:
             unknown = self.own and PER in one.unit
             own = replace(result, extras={}, note=UNJUDGED) if unknown else self._clustered(at, result)
         result = self._with_errors(result, own, self.measured.open_by(key))
-        if (whole := WHOLES.get(one.unit)) is None or max(map(abs, values)) > whole:
+        if (whole := WHOLES.get(one.unit)) is None or not all(0 <= value <= whole for value in values):
             return result
         # Hidden probability, and an audit's own errors, may reach further than two rates can differ.
         ends = {
