@@ -19,7 +19,6 @@ from undertow.stats.significance.sign_flip import (
     flip_means,
     flip_p_values,
     paired_errors,
-    rate_difference_interval,
 )
 
 Floats = NDArray[np.float64]
@@ -237,26 +236,3 @@ def test_a_way_of_one_cluster_leaves_it_to_the_other() -> None:
     assert (both.low[0], both.high[0]) == pytest.approx((alone.low[0], alone.high[0]))
     t_interval = stats.ttest_1samp(rows_values[:, 0], 0)
     assert both.p[0] == pytest.approx(max(alone.p[0], t_interval.pvalue))
-
-
-def test_intervals_of_differences_of_rates_stay_within_their_range() -> None:
-    """Table II of Newcombe 1998, "Interval Estimation for the Difference Between Independent Proportions", (a) and (h)."""
-    for (few, n_few), (many, n_many), expected in (
-        ((48, 80), (56, 70), (0.0524, 0.3339)),
-        ((0, 10), (10, 10), (0.6075, 1.0)),
-    ):
-        rates = few / n_few, many / n_many
-        variances = rates[0] * (1 - rates[0]) / n_few, rates[1] * (1 - rates[1]) / n_many
-        assert rate_difference_interval(rates, variances, sum(variances), 10, 1.959964) == pytest.approx(
-            expected, abs=5e-5
-        )
-    cells = np.array([[0, 0, 0, 0.4, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0.4, 1, 1]]) * 100  # [run, cluster]
-    without = np.array([(cells.sum(axis=1) - cells[:, one]) / 7 for one in range(8)])[:, :, np.newaxis]
-    values = cells.mean(axis=1)[:, np.newaxis]
-    left = JackknifeReplicates(without[:, 1] - without[:, 0], np.ones((8, 1), dtype=bool), without)
-    symmetric = paired_errors(values[1] - values[0], [left])
-    found = paired_errors(values[1] - values[0], [left], rates=(values, [100.0]))
-    assert symmetric.high[0] > 100 > found.high[0] > found.inner_high[0] > found.inner_low[0] > found.low[0]
-    assert found.p == symmetric.p
-    for again in (paired_errors(values[1] - values[0], [left], rates=(values, [math.nan])), symmetric):
-        assert again.high == symmetric.high

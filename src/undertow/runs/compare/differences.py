@@ -61,7 +61,7 @@ CHANGED_SHARE = 1e-12
 SAME_SHARE = 1e-5
 """Relative width below which an interval is rounding error: all clusters have the same difference."""
 WHOLES = {"share": 1.0, "percent": 100.0}
-"""Units of rates, whose differences have an interval for rates, and the size of a whole."""
+"""Units of rates and the size of a whole: an interval of a difference of rates is cut there."""
 EFFECT_OF_W = "w_effect_of_difference"
 """The measure of the effect of W on a difference, of audits that compute differences themselves."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
@@ -303,17 +303,16 @@ class _PairedResults:
 
         def left_out(grouped: tuple[NDArray[Any], int]) -> JackknifeReplicates:
             nonlocal done
-            without, counting, of_runs = [], [], []
+            without, counting = [], []
             for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
                 own_values, own_counts = self.values(both)
                 without.append(own_values[1] - own_values[0])
-                of_runs.append(own_values)
                 # A result depends on a group if its value or number of items changes, or its value becomes undefined.
                 moved = ~(np.abs(own_values - values) <= CHANGED_SHARE * np.abs(values))
                 counting.append((moved | (own_counts != counts)).any(axis=0))
                 done += 1
                 progress(done, total)
-            return JackknifeReplicates(np.array(without), np.array(counting), np.array(of_runs))
+            return JackknifeReplicates(np.array(without), np.array(counting))
 
         replicates = [left_out(one) for one in groups]
         margins = [
@@ -328,10 +327,6 @@ class _PairedResults:
             seed=self.seed,
             margins=margins,
             sizes=np.nan_to_num(np.abs(values).max(axis=0)),
-            rates=(
-                values,
-                [WHOLES.get((self.sides[0].get(key) or self.sides[1][key]).unit, math.nan) for key in self.keys],
-            ),
         )
 
 
@@ -433,13 +428,12 @@ class _Rows:
         result = self._with_errors(result, own, self.measured.open_by(key))
         if (whole := WHOLES.get(one.unit)) is None or not all(0 <= value <= whole for value in values):
             return result
-        # Hidden probability, and an audit's own errors, may reach further than two rates can differ.
         ends = {
-            name: min(max(result.extras[name], -whole), whole)
-            for name in (INNER_LOW, INNER_HIGH)
-            if name in result.extras
+            name: float(np.clip(end, -whole, whole))
+            for name, end in result.extras.items()
+            if name in (INNER_LOW, INNER_HIGH)
         }
-        low, high = (min(max(end, -whole), whole) for end in (result.low, result.high))
+        low, high = np.clip((result.low, result.high), -whole, whole).tolist()
         return replace(result, low=low, high=high, extras={**result.extras, **ends})
 
     def _added_row(self, own: Result) -> Result:

@@ -19,7 +19,6 @@ from scipy import special
 
 from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
 from undertow.stats.context import check_interrupted, only_points
-from undertow.stats.intervals.bounded_mean import wilson_interval
 from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, jackknife_variance
 
 MAX_EXACT = 13
@@ -238,13 +237,11 @@ have fewer significant digits than the values; contributions below this share of
 class JackknifeReplicates:
     """Jackknife replicates of differences, for one clustering of the items: without each group of clusters [group, difference].
 
-    `counting` is whether a group has data for a difference [group, difference]; `of_runs` has both runs' own values without each group
-    [group, run, difference], which only differences of rates need.
+    `counting` is whether a group has data for a difference [group, difference].
     """
 
     without: Floats
     counting: Bools
-    of_runs: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +271,10 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     seed: int = 0,
     margins: ArrayLike = 0.0,
     sizes: ArrayLike = 0.0,
-    rates: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PairedErrors:
     """Intervals and p-values of differences, clustered in one way or in two.
 
-    One way: the interval is t (of rates, see `rates`) with one degree of freedom fewer than there are groups (Kott 2001, as in
+    One way: the interval is t with one degree of freedom fewer than there are groups (Kott 2001, as in
     `jackknife_variance`). Two ways: the variance is that of the cells (items with the same clusters in both ways), plus the
     contributions of rows and columns (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
     Satterthwaite's degrees of freedom; a way with a single cluster contributes nothing. p is that of `flip_p_values`; with two ways it is
@@ -293,16 +289,20 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
         seed: of random flips.
         margins: smallest differences of interest, 0 or more; one number, or [difference].
         sizes: size of the subtracted values; one number, or [difference].
-        rates: both runs' values [run, difference], and the size of a whole, 1 or 100, NaN where they are no rates [difference]. The
-            replicates have `of_runs`. Differences of rates have the interval of `rate_difference_interval`.
     """
     check_interrupted()
     differences = as_floats(whole)
-    variance, df, n_clusters = _clustered_variance(differences, ways, cells)
+    parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
     ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])
     if cells is None:
-        (p,) = ps
+        (variance, n_clusters), (p,) = parts[0], ps
+        df = n_clusters - 1.0
     else:
+        of_cells = jackknife_variance(differences, cells.without, cells.counting)
+        (_, n_rows), (_, n_columns) = parts
+        # A way with one cluster is ignored.
+        n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
+        variance, df = _add_ways(parts, of_cells, n_clusters)
         beyond = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)  # 0 within the margin
         far = np.divide(beyond, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
         of_interval = np.where((variance > 0) | (beyond == 0), 2 * special.stdtr(np.maximum(df, 1), -far), 0.0)
@@ -310,85 +310,15 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
         p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
     enough = n_clusters >= MIN_CLUSTERS
     error = np.where(enough, np.sqrt(variance), math.nan)
-    intervals = []
-    for share in (0.975, 0.95):
-        quantile = special.stdtrit(np.maximum(df, 1), share)
-        intervals.append([differences - quantile * error, differences + quantile * error])
-        if rates is not None:
-            values, whole_of = (as_floats(one) for one in rates)
-            of_runs = np.array([_clustered_variance(values[run], *_of_run(run, ways, cells))[0] for run in (0, 1)])
-            shares = np.vstack(
-                [values / whole_of, of_runs / whole_of**2, [variance / whole_of**2, n_clusters, quantile]]
-            )
-            is_rate = (error > CONTRIBUTION_ROUNDING * np.abs(differences)) & (
-                (shares[:2] >= 0) & (shares[:2] <= 1)
-            ).all(axis=0)
-            for at in np.flatnonzero(is_rate & np.isfinite(shares).all(axis=0)):
-                first, second, of_first, of_second, *more = shares[:, at].tolist()
-                ends = rate_difference_interval((first, second), (of_first, of_second), *more)
-                intervals[-1][0][at], intervals[-1][1][at] = np.array(ends) * whole_of[at]
-    (low, high), (inner_low, inner_high) = intervals
-    return PairedErrors(low, high, inner_low, inner_high, np.where(enough, p, math.nan), n_clusters)
-
-
-def rate_difference_interval(
-    rates: tuple[float, float], variances: tuple[float, float], variance: float, n_clusters: float, quantile: float
-) -> tuple[float, float]:
-    """Interval of the second rate minus the first, within -1 and 1: Newcombe's hybrid score interval of paired rates.
-
-    Wilson's intervals of both rates are combined with the correlation of the rates (Newcombe 1998, "Improved Confidence Intervals for
-    the Difference Between Binomial Proportions Based on Paired Data", method 10). The number of independent items of a rate is the one
-    at which a binomial rate has its variance; of a rate of 0 or 1, which has none, the number of clusters.
-
-    Args:
-        rates: both rates, in 0 to 1.
-        variances: their variances over clusters.
-        variance: that of the difference.
-        n_clusters: number of clusters.
-        quantile: of Student's t.
-    """
-    ends = []
-    for rate, own in zip(rates, variances, strict=True):
-        binomial = rate * (1 - rate)
-        n = binomial / own if binomial and own else n_clusters if not binomial else math.inf
-        ends.append(wilson_interval(rate, n, quantile) if math.isfinite(n) else (rate, rate))
-    (first, second), ((low1, high1), (low2, high2)) = rates, ends
-    both = math.sqrt(variances[0] * variances[1])
-    r = min(max((sum(variances) - variance) / (2 * both), -1.0), 1.0) if both else 0.0
-
-    def half(of_first: float, of_second: float) -> float:
-        return math.sqrt(max(of_first**2 + of_second**2 - 2 * r * of_first * of_second, 0.0))
-
-    value = second - first
-    return value - half(high1 - first, second - low2), value + half(first - low1, high2 - second)
-
-
-def _of_run(
-    run: int, ways: Sequence[JackknifeReplicates], cells: JackknifeReplicates | None
-) -> tuple[list[JackknifeReplicates], JackknifeReplicates | None]:
-    """The replicates of one run's rates."""
-
-    def own(one: JackknifeReplicates) -> JackknifeReplicates:
-        assert one.of_runs is not None
-        return JackknifeReplicates(one.of_runs[:, run], one.counting)
-
-    return [own(one) for one in ways], own(cells) if cells else None
-
-
-def _clustered_variance(
-    values: Floats, ways: Sequence[JackknifeReplicates], cells: JackknifeReplicates | None
-) -> tuple[Floats, Floats, Codes]:
-    """Variances of values, their degrees of freedom, and numbers of groups, each [value]."""
-    parts = [jackknife_variance(values, one.without, one.counting) for one in ways]
-    if cells is None:
-        variance, n_clusters = parts[0]
-        return variance, as_floats(n_clusters - 1), n_clusters
-    (_, n_rows), (_, n_columns) = parts
-    # A way with one cluster is ignored.
-    n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
-    of_cells = jackknife_variance(values, cells.without, cells.counting)
-    variance, df = _add_ways(parts, of_cells, n_clusters)
-    return variance, df, n_clusters
+    half, inner = (special.stdtrit(np.maximum(df, 1), share) * error for share in (0.975, 0.95))
+    return PairedErrors(
+        low=differences - half,
+        high=differences + half,
+        inner_low=differences - inner,
+        inner_high=differences + inner,
+        p=np.where(enough, p, math.nan),
+        n_clusters=n_clusters,
+    )
 
 
 def flip_p_values(
