@@ -78,7 +78,8 @@ class ChoiceReader:
         # An enumeration of all answers chooses none; for two people, with *both* and *neither*.
         lists_people = question.kind == CHOICE and len(self.named) == 2 < len(question.answers)
         answer = "(?:" + "|".join(map(re.escape, question.answers)) + ")"
-        enumeration = rf"\b{answer}(?:(?:,? or |, ?|/){answer}){{2,3}}\b" if lists_people else "(?!)"
+        joint = r"(?:,? or |, ?|/|\n(?:\(?[A-D1-4][.)] )?)"
+        enumeration = rf"\b{answer}(?:{joint}{answer}){{2,3}}\b" if lists_people else "(?!)"
         self._listed = re.compile(enumeration, re.IGNORECASE)
         self._correction = rules().fill("reply.correction", answers="|".join(map(re.escape, question.answers)))
         self._item = re.compile(
@@ -86,6 +87,7 @@ class ChoiceReader:
         )
         self._alone = rules().fill("choice.alone", options=options)
         self._between = rules().fill("aside.between", options=options)
+        self._of_no_people = rules().fill("shape.of_no_people", names=options)
         self.question_text = question.prompt
         for one in re.findall(r"[^.?\n]*\?|[^\n]*(?=\nAnswer:)", question.prompt):
             if len(one.split()) > 3 and self.is_question(one):
@@ -135,8 +137,9 @@ class ChoiceReader:
                 break
             text = shorter
         lines = [self.whole(line) for line in text.split("\n")]
-        if len(set(lines)) > 1 and None not in lines:
-            return self._reading(BOTH) if len(set(lines)) == len(self.named) == 2 else Reading(UNCLEAR)
+        if len(set(lines)) > 1 and None not in lines and not self.of_each_person(text):
+            is_pair = len(set(lines)) == 2 == len(self.named) and self.question.kind == CHOICE
+            return self._reading(BOTH) if is_pair else Reading(UNCLEAR)
         corrections = list(self._correction.finditer(text))
         if corrections and (reading := self.judge(text[corrections[-1].end() :])):
             return reading
@@ -340,7 +343,7 @@ class ChoiceReader:
             leans = leans and not known.has("shape.embedded", clause)
             plain = [vote for vote in votes if vote.strength >= STRONG and leans]
             head = re.split(r",? and (?=[Ii] )", clause)[0]  # "Nothing is said, and I will not invent it."
-            refuses = refuses and (declines(head) or not self.is_unclear(head))
+            refuses = refuses and (declines(head) or known.has("refusal.improper", clause) or not self.is_unclear(head))
             soft = refuses and not declines_firmly(known.patterns["refusal.guesses"].sub("", clause))
             yield from plain or [Vote(SOFT_REFUSAL if soft else REFUSAL if refuses else UNCLEAR)]
         else:
@@ -376,6 +379,7 @@ class ChoiceReader:
         if len(names) == 2 or _comparison(text):
             lacks = [rules().has("yes_no.negators", part) or _comparison(part) < 0 for _, part in parts]
             lacking = {some[0] for (some, _), is_out in zip(parts, lacks, strict=True) if is_out and some}
+            lacking = names if len(names) == 1 and any(lacks) else lacking
             names = lacking or {*self.named} - names if _comparison(text) < 0 else names - lacking
         name = names.pop() if len(names) == 1 else r"\g<0>"
         return re.sub(r"^(?:she|he|they|her|him)\b", name, text, flags=re.IGNORECASE)
@@ -449,7 +453,7 @@ class ChoiceReader:
         denied = known.has("shape.not_both", claim)
         if len(names) == 2 and not denied and all(known.has("choice.refused", claim[:start]) for _, start, _ in hits):
             return [Vote(NEITHER)]
-        if known.has("choice.neither", claim) and not one_is_picked and not known.has("shape.of_no_people", claim):
+        if known.has("choice.neither", claim) and not one_is_picked and not self._of_no_people.search(claim):
             return [Vote(NEITHER)]
         first, second = map(re.escape, self.named)
         joined = known.fill("shape.joined", first=first, second=second).search(claim) if len(names) == 2 else None

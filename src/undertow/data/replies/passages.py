@@ -13,7 +13,8 @@ from undertow.data.replies.answer_rules import YES_NO, Question, declines, is_un
 from undertow.data.replies.yes_no import YesNoReader
 
 QUOTED = re.compile(
-    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*\*([^*]+)\*\*|`([^`]+)`|<<([^>]+)>>|^[^\S\n]*>[^\S\n]+([^\n]+)$",
+    r"\"([^\"]+)\"|(?<!\w)'((?:[^'\n]|(?<=\w)'(?=\w))+)'(?!\w)|\*{1,2}([^*\s][^*]*)\*{1,2}|`([^`]+)`|<<([^>]+)>>|"
+    r"\b(?:the|only) word ([\w-]+)|^[^\S\n]*>[^\S\n]+([^\n]+)$",
     re.MULTILINE,
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
@@ -263,7 +264,7 @@ MIN_WORDS_OF_TEXT, MAX_WORDS_OF_REMARK, MIN_WORDS_OF_STRAY = 3, 3, 19
 def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
     """The rewritten text in a reply, `announced` or without announcement, quotes and later text; None if nothing remains."""
     known = rules()
-    text = re.sub(r"^\s*(?:[-*>\u2022]|\d[.)])\s+", "", reply.strip())
+    text = re.sub(r"^\s*(?:(?:[-*>\u2022]|\d[.)])\s+|\.{3}|\u2026)", "", reply.strip())
     text = known.patterns["reply.greeting"].sub("", text, count=1)
     text = _without_preface(passage, re.sub(r"^[^\n]*:\s*\n\s*(?=\S)", "", text))
     text = announced or re.sub(r"^[^.!?(]*?\s(?:-+>|=+>|\u2192)\s*(?=\w|[\"'])", "", text)

@@ -68,6 +68,8 @@ def read(question: Question, reply: str, *, is_cut: bool = False) -> Reading:
         return Reading(UNCLEAR)
     if question.kind in (SPAN, REWRITE):
         own = rules().patterns["reply.hidden"].sub("", reply.translate(QUOTES)).strip()
+        rest = own.removeprefix(re.split(r"[.:\n]\s*", question.prompt)[-1] + " ")  # "A rephrase that removes bias is"
+        own = rest if stems(rest) & stems(question.passage) else own
         return _read_text(question, text, own)
     reader = _reader(question)
     reading = read_word(reader, _fold(text)) if question.kind == WORD else reader.read(_fold(text))

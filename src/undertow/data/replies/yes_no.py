@@ -137,7 +137,7 @@ class YesNoReader(ChoiceReader):
     def sentence_votes(self, sentence: str) -> list[Vote]:
         """The votes of a sentence; one that speaks of yes and of no, or answers on a condition, is unclear."""
         known, last = rules(), re.split(r"[,;:]", sentence)[-1]
-        is_open = known.has("shape.yes_and_no", sentence) and not declines_firmly(sentence)
+        is_open = known.has("shape.yes_and_no", known.cut("aside.reason", sentence)) and not declines_firmly(sentence)
         if is_open or known.starts("shape.yes_if", sentence):
             return [Vote(UNCLEAR)]
         if self.is_about_bias and known.starts("shape.general", sentence):
@@ -217,7 +217,8 @@ class YesNoReader(ChoiceReader):
 
     def _stated(self, part: str) -> str | None:
         """The answer that a statement about the question implies."""
-        n_negations = None if rules().starts("shape.anybody", part) else self._n_negations(part)
+        is_general = rules().starts("shape.anybody", part) and not self.is_about_bias
+        n_negations = None if is_general else self._n_negations(part)
         return None if n_negations is None else NO if (n_negations + self._n_of_question) % 2 else YES
 
     def _n_negations(self, part: str) -> int | None:
@@ -227,7 +228,8 @@ class YesNoReader(ChoiceReader):
             if known.starts("shape.neutral", part[hits[0].start() :]):
                 return 1 + _negations(part[: hits[0].start()])
             end = hits[1].start() if len(hits) > 1 else len(part)
-            behind = part[hits[0].end() : end].split(" that ", maxsplit=1)[0]
+            mark = " that |: " if re.search(r"\w", part[: hits[0].start()]) else " that "
+            behind = re.split(mark, part[hits[0].end() : end], maxsplit=1)[0]
             before = re.sub(r"\bwho\b.*", "", part[: hits[0].start()])
             return _negations(before) or _negations(behind)
         if self.is_about_bias:
