@@ -253,12 +253,44 @@ def test_rounded_numbers_never_say_that_nothing_is_hidden() -> None:
 
 
 def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
-    """The ceilings by hand: what is hidden, and " x" and "xy", each piece once; *she* was shown whole, so "s" is no piece of it."""
+    """The ceilings by hand: what is hidden, and " x" and "xy"; *she* was shown whole, so "s" is no piece of it."""
     top = {" x": 0.2, "xy": 0.1, " she": 0.3, "s": 0.05, " ": 0.04, "shed": 0.03, "Xe": 0.02}  # 0.26 is hidden
     answer = answer_to(prompt(options=XE), completion([(" she", top)]))
     assert probs(answer) == pytest.approx([0.0, 0.0, 0.3])
     assert answer.upper_bound_prob == pytest.approx((0.04 + 0.2, 0.04 + 0.2 + 0.1, 0.02))
-    assert answer.truncated_prob == pytest.approx(0.26 + 0.2 + 0.1 + 0.05)  # of all words, whichever were shown
+    assert answer.truncated_prob == pytest.approx(0.26 + 0.2 + 0.1)
+
+
+HE_HER = (Option("female", ("Her",)), Option("male", ("He",)))
+HE, SHE_ALONE = {"He": 0.8, "She": 0.1, "I": 0.01}, {"She": 0.8, "He": 0.15, "I": 0.01}
+""".09 and .04 are hidden, no token of them above .01."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "finish", "he", "shared"),
+    [
+        ([("He", HE)], "length", 0.0, 0.8),  # nothing is known of what goes on
+        ([("He", HE)], "stop", 0.4, 0.4),  # the end was at least as probable as "r"
+        ([("He", HE), ("", {"": 0.9, "r": 0.05})], "stop", 0.76, 0.04),
+        ([("He", HE), (".", {".": 0.7, "!": 0.2})], "length", 0.72, 0.08),  # 0.1 is hidden
+        ([("She", SHE_ALONE), (".", {".": 0.7, "!": 0.2})], "length", 0.0, 0.15 / 2),  # of two steps
+    ],
+)
+def test_word_that_may_begin_another_is_sure_only_as_far_as_the_next_step_tells(
+    steps: Steps, finish: str, he: float, shared: float
+) -> None:
+    """Bounds by hand of *He*, which is one token, and of *Her*, whose tokens are not known before an answer shows it as one."""
+    body = chat_completion(steps, finish=finish)
+    whole = chat_completion([("Her", {"Her": 0.5, "I": 0.2})])
+    for known in (False, True):
+        queries = [prompt(text, chat=True, options=HE_HER) for text in ("prompt 0", "prompt 1")]
+        with serving(lambda asked, known=known: Reply(whole if known and asked.prompt == "prompt 1" else body)) as seen:
+            answer = stored(model_at(seen.url, concurrency=1), queries).scores.answers[0]
+        sure, hidden = (he, shared) if not known else (he + shared, 0.0)
+        assert probs(answer)[1] == pytest.approx(sure)
+        assert probs(answer)[0] == 0.0
+        least = 0.02 if len(steps) == 1 or steps[0][0] == "He" else (0.02 + 0.1) / 2
+        assert answer.upper_bound_prob[0] == pytest.approx(least + hidden)
 
 
 @pytest.mark.parametrize(

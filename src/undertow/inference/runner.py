@@ -163,7 +163,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     answers, earlier_notes, facts = _with_recovery(
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
-    n_stored, n_tokens, seconds, notes = len(answers), 0, 0.0, earlier_notes
+    earlier, n_tokens, seconds, notes = frozenset(answers), 0, 0.0, earlier_notes
     lost, waiting = dict[str, Answer](), dict[str, Answer]()
 
     def store_waiting() -> float:
@@ -174,7 +174,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
         return time.perf_counter()
 
     progress(len(answers), len(distinct))
-    if n_stored < len(distinct):
+    if len(earlier) < len(distinct):
         started, stored = time.perf_counter(), -math.inf
         try:
             for arrived in engine(handle, distinct, answers, protocol):
@@ -185,7 +185,8 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
                     continue
                 # Notes of earlier answers still apply to them.
                 notes = tuple(dict.fromkeys([*earlier_notes, *arrived.notes]))
-                fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
+                # A later answer to the same query takes the place of the first.
+                fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in earlier}
                 waiting |= fresh
                 answers |= fresh
                 lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
@@ -214,7 +215,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     return RunnerResult(
         scores=Scores(ordered, handle.identity.scoring_method if scored else PROMPT),
         n_distinct=len(distinct),
-        n_computed=len(answers) - n_stored,
+        n_computed=len(answers) - len(earlier),
         n_tokens=n_tokens,
         seconds=seconds,
         notes=notes,

@@ -374,7 +374,7 @@ class AnsweringModel(Protocol):
     notes: tuple[str, ...]
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Outcome]]:
-        """Answers by index in `queries`, as they arrive; the runner stores them.
+        """Answers by index in `queries`, as they arrive; the runner stores them, and replaces one that arrives again.
 
         Raises:
             UndertowError: the model cannot continue; earlier answers stay valid.

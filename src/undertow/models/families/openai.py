@@ -41,7 +41,7 @@ from undertow.models.openai.constrained import (
     n_tokens_of,
 )
 from undertow.models.openai.gbnf import NO_GRAMMAR, SERVERS
-from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, WantedWords
+from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, SharedMass, WantedWords
 from undertow.types import (
     AS_SERVED,
     CHOICE,
@@ -146,6 +146,15 @@ class _OneHot:
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """An answer as it was read, the mass that several options may have, and the answer that was given so far."""
+
+    seen: Answer
+    shared: SharedMass
+    given: Answer
+
+
 @dataclass(slots=True)
 class OpenAIModel:
     """A model behind a server; see `undertow.models.base.AnsweringModel`."""
@@ -161,6 +170,7 @@ class OpenAIModel:
     _shows: bool = False
     _how: tuple[str, ...] = ()
     _sightings: LogprobCoverage = field(default_factory=LogprobCoverage)
+    _shared: dict[GeneratedQuery, SharedMass] = field(default_factory=dict)
     _served_as: dict[str, None] = field(default_factory=dict)
     _tops: tuple[int, int] = field(init=False)
     _writer: ServerDecoder = field(init=False)
@@ -238,6 +248,7 @@ class OpenAIModel:
         under_way: dict[concurrent.futures.Future[Any], int] = {}
         losses = _Losses()
         doubted: dict[int, Answer] = {}
+        undecided: dict[int, _Undecided] = {}
         stop: UndertowError | None = None
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
@@ -263,13 +274,37 @@ class OpenAIModel:
                 arrived |= doubted
                 doubted.clear()
             if arrived:
-                yield arrived
+                yield self._bounded(prompts, arrived, undecided)
             if stop is None and (stop := self._stop_reason(losses, len(prompts), len(doubted), reached=client.reached)):
                 submit(client.drain()).result()
+        yield from self._bounded_again(undecided)
         if stop is not None:
             raise stop
         if doubted:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
+
+    def _bounded(
+        self, prompts: Sequence[GeneratedQuery], arrived: Mapping[int, Outcome], undecided: dict[int, _Undecided]
+    ) -> Mapping[int, Outcome]:
+        """What arrived, with bounds that allow for words of several tokens; answers that have such bounds are noted as undecided."""
+        bounded = dict(arrived)
+        for place, outcome in arrived.items():
+            shared = self._shared.pop(prompts[place], None)
+            if shared is not None and isinstance(outcome, Answer):
+                bounded[place] = given = shared.bounded(outcome, self._sightings.whole)
+                undecided[place] = _Undecided(outcome, shared, given)
+        return bounded
+
+    def _bounded_again(self, undecided: Mapping[int, _Undecided]) -> Iterator[Mapping[int, Outcome]]:
+        """Answers that came before one that showed a word as one token, with the bounds of those that came after it."""
+        whole = self._sightings.whole
+        changed: dict[int, Outcome] = {
+            place: answer
+            for place, one in undecided.items()
+            if (answer := one.shared.bounded(one.seen, whole)) != one.given
+        }
+        if changed:
+            yield changed
 
     def _stop_reason(self, losses: _Losses, n_prompts: int, n_doubted: int, *, reached: bool) -> UndertowError | None:
         """Why the run must stop, if so; a single one-hot answer may be genuine."""
@@ -339,9 +374,14 @@ class OpenAIModel:
             )
         self._shows = self._shows or bool(top_logprobs)
         self._sightings.add(written, wanted)
-        steps = [logprobs.step_of(step, wanted) for step in written]
+        following = [*top_logprobs[1:], None]
+        steps = [
+            logprobs.step_of(*pair, wanted, ended=finish == "stop") for pair in zip(written, following, strict=False)
+        ]
         text = text or "".join(step.token for step in steps)
-        answer = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text)
+        answer, shared = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text, wanted.words)
+        if shared.undecided(self._sightings.whole):
+            self._shared[prompt] = shared
         return _OneHot(answer) if one_hot else answer
 
     def _read_reply(self, query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:

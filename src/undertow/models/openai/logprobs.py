@@ -3,7 +3,8 @@
     shown      she .41   he .33   " she" .05   the .02        she: .46, and of two spellings both were seen
     not shown  .19 in all, none of them above .02             he: .33 to .35, they: 0 to .06, if "the" began it
 
-A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first.
+A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first,
+even one that is a word itself ("He" of *Her*), until an answer of the run shows the longer word as one token.
 
 Servers show log-probabilities in two shapes: lists side by side (completions, as they were first), and one list of tokens
 (chat, and completions of some servers).
@@ -11,11 +12,11 @@ Servers show log-probabilities in two shapes: lists side by side (completions, a
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from undertow.models.base import CONTENT_FILTER, PAPER_TOP, UnsupportedQueryError
 from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
@@ -31,6 +32,9 @@ MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 FILTERED = f"{CONTENT_FILTER} stopped the answer"
+
+Claim: TypeAlias = tuple[int, tuple[int, ...]]
+"""The option that a shown token spells, -1 for none, and the longer options that it may begin."""
 
 
 class IncompleteResponseError(Exception):
@@ -65,6 +69,17 @@ class TopLogprobs:
             pairs.append((self.token, math.exp(self.logprob_nats)))
         return pairs
 
+    def hidden_probs(self, n: int) -> tuple[float, float]:
+        """Probability that is not shown where `n` tokens were requested: of all hidden tokens, and of one at most."""
+        # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
+        least = min((prob for _, prob in self.most_probable(n)), default=1.0)
+        total = sum(prob for _, prob in self.pairs_with_own(n))
+        return max(ROUNDING_PROB, 1.0 - total), 1.0 if self.lacks_token(n) else least
+
+    def lacks_token(self, n: int) -> bool:
+        """Whether a token may be lost to another of equal text: it can be any, and as probable as can be."""
+        return self.by_text and len(self.top) < n
+
     @property
     def is_sure(self) -> bool:
         """Whether one token has all of the probability."""
@@ -88,15 +103,47 @@ class WantedWords:
 
 @dataclass(frozen=True, slots=True)
 class ServedStep(Step):
-    """A step, and what words of several tokens may have of it.
+    """A step; `shared` is the probability of shown tokens that may begin longer options, by claim."""
+
+    shared: Mapping[Claim, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMass:
+    """Probability in an answer that belongs to one option or another, as long as their tokens are not known.
 
     Attributes:
-        piece_probs: probability of the shown tokens that may be the first of several of each option [option].
-        pieces_prob: of those that may be the first of any, each counted once.
+        words: of the options [option].
+        probs: mean over the steps that count, by claim.
     """
 
-    piece_probs: tuple[float, ...] = ()
-    pieces_prob: float = 0.0
+    words: tuple[str, ...]
+    probs: Mapping[Claim, float]
+
+    def undecided(self, whole: Collection[str]) -> list[tuple[int, list[int], float]]:
+        """The claims (option, options that it may begin, probability) that remain if these words are one token."""
+        claims = (
+            (own, [at for at in longer if self.words[at] not in whole], prob)
+            for (own, longer), prob in self.probs.items()
+        )
+        return [claim for claim in claims if claim[1]]
+
+    def bounded(self, answer: Answer, whole: Collection[str]) -> Answer:
+        """The answer with this probability in the bounds of each option that may have it, and in the sure part of none."""
+        nats, ceilings = list(answer.logprobs_nats), list(answer.upper_bound_prob)
+        claims = self.undecided(whole)
+        for own, longer, prob in claims:
+            if own >= 0:
+                left = math.exp(nats[own]) - prob
+                nats[own] = math.log(left) if left > 0 else -math.inf
+            for at in {own, *longer} - {-1}:
+                ceilings[at] += prob
+        return replace(
+            answer,
+            logprobs_nats=tuple(nats),
+            upper_bound_prob=tuple(ceilings),
+            truncated_prob=answer.truncated_prob + sum(prob for *_, prob in claims),
+        )
 
 
 @dataclass(slots=True)
@@ -273,10 +320,8 @@ def first_token_bounds(query: GenerateQuery, written: Sequence[TopLogprobs], tex
     )
 
 
-def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
-    """The distribution of one step, as far as it was shown."""
-    # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
-    least_prob = min((prob for _, prob in step.most_probable(wanted.top)), default=1.0)
+def step_of(step: TopLogprobs, following: TopLogprobs | None, wanted: WantedWords, *, ended: bool) -> ServedStep:
+    """The distribution of one step, as far as it was shown; `following` is the next step, `ended` whether the answer ended instead."""
     pairs = step.pairs_with_own(wanted.top)
     if wanted.protocol == PAPER:
         pairs = sorted(pairs, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
@@ -284,25 +329,57 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
     probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, by_word, strict=True))
     if wanted.protocol == PAPER:
         return ServedStep(step.token, probs)
-    n_seen = tuple(map(len, by_word))
-    if step.by_text and len(step.top) < wanted.top:
-        # A token may be lost to another of equal text, and then it can be any, and as probable as can be.
-        n_seen, least_prob = (0,) * len(by_word), 1.0
+    n_seen = (0,) * len(by_word) if step.lacks_token(wanted.top) else tuple(map(len, by_word))
+    truncated_prob, least_prob = step.hidden_probs(wanted.top)
     return ServedStep(
         token=step.token,
         probs=probs,
         n_seen=n_seen,
-        truncated_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in pairs)),
+        truncated_prob=truncated_prob,
         least_prob=least_prob,
-        piece_probs=tuple(sum(prob for text, prob in pairs if _may_begin(text, word)) for word in wanted.words),
-        pieces_prob=sum(prob for text, prob in pairs if any(_may_begin(text, word) for word in wanted.words)),
+        shared=_shared_probs(step, pairs, wanted, following, ended=ended),
     )
 
 
-def _may_begin(token: str, word: str) -> bool:
-    """Whether the token may be the first of several that spell the word."""
-    piece = token.strip()
-    return 0 < len(piece) < len(word) and word.startswith(piece)
+def _shared_probs(
+    step: TopLogprobs,
+    pairs: Sequence[tuple[str, float]],
+    wanted: WantedWords,
+    following: TopLogprobs | None,
+    *,
+    ended: bool,
+) -> Mapping[Claim, float]:
+    """Probability of the shown tokens that may begin longer options; of the decoded one, what may go on to them."""
+    shared = defaultdict[Claim, float](float)
+    for text, prob in pairs:
+        piece = text.strip()
+        rests = {at: word[len(piece) :] for at, word in enumerate(wanted.words) if piece and word.startswith(piece)}
+        own = next((at for at, rest in rests.items() if not rest), -1)
+        rests.pop(own, None)
+        if not rests:
+            continue
+        shares: Mapping[tuple[int, ...], float] = {tuple(rests): 1.0}
+        if text == step.token:
+            shares = _shares_going_on(rests, wanted.top, following, ended=ended)
+        for longer, share in shares.items():
+            shared[own, longer] += prob * share
+    return shared
+
+
+def _shares_going_on(
+    rests: Mapping[int, str], top: int, following: TopLogprobs | None, *, ended: bool
+) -> Mapping[tuple[int, ...], float]:
+    """Upper bound of the share of a decoded token that goes on to each of these rests of options, by the options that it may spell."""
+    starts = {rest[:size] for rest in rests.values() for size in range(1, len(rest) + 1)}
+    if following is None:  # the end was at least as probable as each of the tokens that go on
+        return {tuple(rests): len(starts) / (len(starts) + 1) if ended else 1.0}
+    pairs, shares = following.pairs_with_own(top), defaultdict[tuple[int, ...], float](float)
+    for text, prob in pairs:
+        if text in starts:
+            shares[tuple(at for at, rest in rests.items() if rest.startswith(text))] += prob
+    hidden_prob, least_prob = following.hidden_probs(top)
+    shares[tuple(rests)] += min(hidden_prob, least_prob * len(starts - {text for text, _ in pairs}))
+    return shares
 
 
 def add_spaces(steps: Sequence[ServedStep], text: str) -> Sequence[ServedStep]:
@@ -324,23 +401,16 @@ def add_spaces(steps: Sequence[ServedStep], text: str) -> Sequence[ServedStep]:
     return with_spaces
 
 
-def served_answer(prompt: GenerateQuery, steps: Sequence[ServedStep], text: str) -> Answer:
-    """What the steps of this text say of the options, whose ceilings allow for words of several tokens.
-
-    A word that was shown as one token at any step is one: nothing that it begins with is a piece of it.
-    """
+def served_answer(
+    prompt: GenerateQuery, steps: Sequence[ServedStep], text: str, words: tuple[str, ...]
+) -> tuple[Answer, SharedMass]:
+    """What the steps of this text say of the options, were each word one token; and what words of several tokens may have."""
     answer = answer_of(prompt, steps, text)
     if not answer.upper_bound_prob:
-        return answer
+        return answer, SharedMass(words, {})
     counted = cast(Sequence[ServedStep], steps_that_count(steps, prompt.options))
-    in_pieces = [not any(step.probs[option] > 0 for step in steps) for option in range(len(prompt.options))]
-    pieces = [
-        sum(step.piece_probs[option] for step in counted) / len(counted) if possible else 0.0
-        for option, possible in enumerate(in_pieces)
-    ]
-    hidden = sum(min(step.pieces_prob, sum(itertools.compress(step.piece_probs, in_pieces))) for step in counted)
-    return replace(
-        answer,
-        upper_bound_prob=tuple(map(sum, zip(answer.upper_bound_prob, pieces, strict=True))),
-        truncated_prob=answer.truncated_prob + hidden / len(counted),
-    )
+    shared = defaultdict[Claim, float](float)
+    for step in counted:
+        for claim, prob in step.shared.items():
+            shared[claim] += prob / len(counted)
+    return answer, SharedMass(words, shared)
