@@ -24,8 +24,10 @@ from helpers.inspect_log import log_of, write_eval, write_json
 from helpers.json_edits import change
 from helpers.shared_folders import made_once
 from undertow import integrations
+from undertow.audits.spurious_correlation import word_findings
 from undertow.errors import UndertowError
 from undertow.integrations import inspect_logs
+from undertow.runs import run_report
 
 N = 18
 
@@ -116,7 +118,7 @@ def test_a_changed_factor_is_read_as_it_is_or_refused(
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:
     twice = copy.deepcopy(log)
     twice["samples"].append(twice["samples"][0] | {"epoch": 2})
-    assert_refused(("one epoch",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
+    assert_refused(("--epochs 1",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
     with pytest.raises(UndertowError, match="no samples of a task of undertow export inspect"):
@@ -136,10 +138,36 @@ def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
     log: dict[str, Any], tmp_path: Path
 ) -> None:
     log["status"] = "error"
+    request = "\nRequest:\n{\n  'model': 'm'\n}\n\nBadRequestError('content policy')"
+    errors = [f"ModelGenerateError({request!r})", "ValueError('boom')\nin a line", "CancelledError('scope 7f')"]
+    for sample, error in zip(log["samples"], errors, strict=False):
+        sample |= {"scores": {}, "error": {"message": error, "traceback": ""}}
     del log["samples"][3]["metadata"]["undertow"]
     run = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
-    assert run.manifest["counts"] == {"items": N - 1, "missing": 0}
-    assert any("did not finish" in note and "'error'" in note for note in run.manifest["notes"])
+    assert run.manifest["counts"] == {"items": N - 1, "missing": 3}
+    reasons = "BadRequestError('content policy')", "ValueError('boom')"
+    assert set(run.observations["missing_reason"]) == {
+        "", "Inspect cancelled it", *(f"Inspect logged an error: {reason}" for reason in reasons)
+    }  # fmt: skip
+    (warning,) = run.manifest["warnings"]
+    assert f"{N - 1} of the {N} exported items" in warning
+    assert "the status 'error'" in warning
+    for command in ("show run", "score run"):  # before the findings
+        lines = in_process(tmp_path, *command.split()).stdout.splitlines()
+        assert warning in lines[:2]
+
+
+@pytest.mark.parametrize(("read", "percent"), [("log-probabilities", "At most 39%"), ("text", "39%")])
+def test_what_a_server_hides_may_be_other_words(read: str, percent: str, log: dict[str, Any], tmp_path: Path) -> None:
+    for sample in log["samples"]:
+        sample["scores"]["word_groups"]["metadata"] = {"read": read}
+    run = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
+    printed, caveats = in_process(tmp_path, "score", "run").stdout, run.manifest["design"].get("limitations", ())
+    assert (inspect_logs.LOWER_BOUNDS in printed) == (inspect_logs.LOWER_BOUNDS in caveats) == (read != "text")
+    facts = run_report.sample_facts(run.record, {}, "listed words")
+    assert facts["mass on other words"].startswith("at most 39.0%" if read != "text" else "39.0%")
+    other = next(one for one in run.record.results if one.group.get("pronoun") == "other_words")
+    assert word_findings.other_words(other, run.manifest["design"], ()).startswith(f"{percent} of the")
 
 
 # The task.

@@ -117,7 +117,9 @@ def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: P
     logged = read_log(tmp_path / "logs")
     assert set(logged.observations.frame["model"]) == {"org/one", "two", "/somewhere/two"}
     assert logged.observations.design["models"]["org/one"] == {"parameters": 1000.0}
-    assert "org/one: the harness ran it in bfloat16" in logged.notes
+    assert logged.dtypes == {"org/one": "bfloat16"}
+    run = undertow.score(tmp_path / "logs", out=tmp_path / "run")
+    assert ["org/one ran in bfloat16" in line for line in run.manifest["precision"]["sentences"]] == [True]
 
 
 def test_logs_of_other_tasks_are_left_alone_and_those_of_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:

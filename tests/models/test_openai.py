@@ -261,6 +261,10 @@ def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
     assert answer.truncated_prob == pytest.approx(0.26 + 0.2 + 0.1)
 
 
+def replying(replies: Mapping[str, dict[str, Any]]) -> Callable[[Asked], Reply]:
+    return lambda asked: Reply(replies[asked.prompt])
+
+
 HE_HER = (Option("female", ("Her",)), Option("male", ("He",)))
 HE, SHE_ALONE = {"He": 0.8, "She": 0.1, "I": 0.01}, {"She": 0.8, "He": 0.15, "I": 0.01}
 """.09 and .04 are hidden, no token of them above .01."""
@@ -282,9 +286,10 @@ def test_word_that_may_begin_another_is_sure_only_as_far_as_the_next_step_tells(
     """Bounds by hand of *He*, which is one token, and of *Her*, whose tokens are not known before an answer shows it as one."""
     body = chat_completion(steps, finish=finish)
     whole = chat_completion([("Her", {"Her": 0.5, "I": 0.2})])
+    queries = [prompt(text, chat=True, options=HE_HER) for text in ("prompt 0", "prompt 1")]
     for known in (False, True):
-        queries = [prompt(text, chat=True, options=HE_HER) for text in ("prompt 0", "prompt 1")]
-        with serving(lambda asked, known=known: Reply(whole if known and asked.prompt == "prompt 1" else body)) as seen:
+        replies = {"prompt 0": body, "prompt 1": whole if known else body}
+        with serving(replying(replies)) as seen:
             answer = stored(model_at(seen.url, concurrency=1), queries).scores.answers[0]
         sure, hidden = (he, shared) if not known else (he + shared, 0.0)
         assert probs(answer)[1] == pytest.approx(sure)

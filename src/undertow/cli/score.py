@@ -159,19 +159,20 @@ def show(
     from undertow.report.sentence_templates import sentences
     from undertow.runs.finished_run import load_run
     from undertow.runs.folder.storage import without_nan
-    from undertow.runs.run_report import sentence_rows
+    from undertow.runs.run_report import answer_caveats, sentence_rows
 
     loaded = load_run(run)
     findings, behind, of = loaded.findings, loaded.sentences(), loaded.sentence_table
+    caveats = answer_caveats(loaded.manifest)
     if as_json:
         rows = behind.head(worst).to_dict("records")
-        console.print_json(
-            {"run": str(run), "findings": [one.as_json() for one in findings], "sentences": without_nan(rows)}
-        )
+        verdict = {"run": str(run), "caveats": caveats, "findings": [one.as_json() for one in findings]}
+        console.print_json({**verdict, "sentences": without_nan(rows)})
         return
     console.print_text(
         "show",
         run=loaded,
+        caveats=caveats,
         findings=findings,
         n_sentences=len(behind),
         table=of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,13 +46,20 @@ class ExportRequest(Origin):
 
 @dataclass(frozen=True, slots=True)
 class AnswerLog:
-    """The contents of another tool's log, ready to be measured."""
+    """The contents of another tool's log, ready to be measured.
+
+    Attributes:
+        warnings: sentences that a reader needs before the findings.
+        dtypes: precision of each model in reduced precision.
+    """
 
     audit: str
     observations: Observations
     seed: int
     notes: Sequence[str]
     sha256: str
+    warnings: Sequence[str] = ()
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Format(Protocol):

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 import zipfile
 import zlib
+from ast import literal_eval
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NotRequired, cast
@@ -24,9 +27,9 @@ from typing_extensions import TypedDict
 from undertow import audits
 from undertow._files import first_line, is_folder, parse_json, read_file
 from undertow.audits.base import Observations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, on_one_line
 from undertow.integrations.export_format import AnswerLog, Origin
-from undertow.integrations.item_codec import COLUMN, LogReader, read_question
+from undertow.integrations.item_codec import COLUMN, LogReader, read_question, source_note
 from undertow.runs.folder.json_schema import wrong_field, wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
 from undertow.types import GenerateQuery, Item
@@ -45,7 +48,13 @@ ZSTANDARD = 93
 LOCAL_HEADER = struct.Struct("<26xHH")
 """Lengths of name and extra field, which precede the data of an entry."""
 NO_SCORE = "the log has no score for it"
-SUCCESS = "success"
+SUCCESS, STARTED = "success", "started"
+MAX_ERROR_CHARS = 200
+LOWER_BOUNDS = (
+    "Masses of word groups are lower bounds, and that of other words an upper bound, because the server showed only the most probable "
+    "tokens."
+)
+_REPR = re.compile(r"\w+\(((['\"]).*\2)\)", re.DOTALL)
 strict = with_config(ConfigDict(strict=True))
 
 
@@ -71,6 +80,7 @@ class Score(TypedDict):
 
     value: dict[str, float | None]
     explanation: NotRequired[str | None]
+    metadata: NotRequired[dict[str, Any] | None]
 
 
 @strict
@@ -81,6 +91,8 @@ class Sample(TypedDict):
     input: str
     metadata: dict[str, Any]
     scores: NotRequired[dict[str, Any] | None]
+    epoch: NotRequired[int]
+    error: NotRequired[dict[str, Any] | None]
 
 
 _HEADER, _SAMPLE, _SCORE = TypeAdapter(Header), TypeAdapter(Sample), TypeAdapter(Score)
@@ -116,17 +128,33 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
         )
     observations, recorded = logs.observations(logs.origin)
     design = {**observations.design, "protocol": recorded}
-    notes = [*logs.notes("Inspect", logs.origin.n_items), *logs.unfinished]
-    return AnswerLog(AUDIT, replace(observations, design=design), logs.origin.seed, notes, logs.digest.hexdigest())
+    if logs.bounded:
+        design |= {"lower_bounds": list(logs.bounded)}
+        design |= {name: [*design.get(name, []), LOWER_BOUNDS] for name in ("w_notes", "limitations")}
+    return AnswerLog(
+        AUDIT,
+        replace(observations, design=design),
+        logs.origin.seed,
+        [source_note("Inspect")],
+        logs.digest.hexdigest(),
+        logs.incomplete(logs.origin.n_items, logs.ends),
+    )
 
 
 @dataclass(slots=True)
 class _Logs(LogReader):
-    """The files read so far: rows of a recorded table, one per sample, and a note for each incomplete log."""
+    """The files read so far.
+
+    Attributes:
+        rows, row_places: a row of a recorded table for each sample, and its place.
+        ends: how the log of each model ended that Inspect did not finish.
+        bounded: models with masses from log-probabilities.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     row_places: list[str] = field(default_factory=list)
-    unfinished: list[str] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+    bounded: dict[str, None] = field(default_factory=dict)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
@@ -139,13 +167,17 @@ class _Logs(LogReader):
             _refuse(where, wrong_field(_SAMPLE, sample))
             if (text := sample["metadata"].get(COLUMN)) is None:  # a sample of another task
                 continue
+            if sample.get("epoch", 1) > 1:
+                raise UndertowError(f"{file}: has several epochs, and one is read; run the task again with --epochs 1")
             carried = read_question(text, GenerateQuery, FACTORS, where)
             self.add_sample(carried, model, file, where)
             self.rows.append({"model": model, **_row(sample, carried.item, where)})
             self.row_places.append(where)
+            if _is_from_log_probabilities(sample):
+                self.bounded[model] = None
         status = header.get("status", SUCCESS)
         if status != SUCCESS and len(self.rows) > n_before:
-            self.unfinished.append(f"{model}: Inspect did not finish the task; the log has the status {status!r}")
+            self.ends[model] = f" and the status {status!r}, because Inspect did not finish the task"
 
     def observations(self, origin: Origin) -> tuple[Observations, str]:
         """Observations of the rows, read like other recorded tables, and their protocol."""
@@ -170,6 +202,25 @@ def _refuse(where: object, wrong: str) -> None:
         raise UndertowError(f"{where} is corrupt ({wrong}); run the task again")
 
 
+def _is_from_log_probabilities(sample: Mapping[str, Any]) -> bool:
+    """Whether the task read the masses of a scored sample from log-probabilities, and not from the text."""
+    score = (sample.get("scores") or {}).get(SCORER)
+    return score is not None and (score.get("metadata") or {}).get("read") != "text"
+
+
+def _why_not_scored(sample: Mapping[str, Any]) -> str:
+    """The first line of the error that ended a sample, without the request that Inspect puts before it, if there was one."""
+    message = str((sample.get("error") or {}).get("message") or "")
+    if quoted := _REPR.fullmatch(message):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            inner = str(literal_eval(quoted[1]))
+            message = inner.rpartition("\n\n")[2] if inner.lstrip().startswith("Request:") else message
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    if line.startswith("CancelledError"):  # its text is an address in memory
+        return "Inspect cancelled it"
+    return f"Inspect logged an error: {on_one_line(line)[:MAX_ERROR_CHARS]}" if line else NO_SCORE
+
+
 def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
     """A row of a recorded table."""
     factors, query = item.factors, cast(GenerateQuery, item.query)
@@ -180,7 +231,8 @@ def _row(sample: Mapping[str, Any], item: Item, where: str) -> dict[str, Any]:
         raise UndertowError(f"{where}: its input differs from the exported prompt; export and run the task again")
     groups = list(dict.fromkeys(option.group for option in query.options))
     score = (sample.get("scores") or {}).get(SCORER)
-    masses, reason = dict.fromkeys([*groups, "other_words"], math.nan), NO_SCORE
+    masses = dict.fromkeys([*groups, "other_words"], math.nan)
+    reason = _why_not_scored(sample)
     if score is not None:
         _refuse(where, wrong_field(_SCORE, score, f"scores.{SCORER}."))
         lacking = next((name for name in masses if name not in score["value"]), None)
@@ -227,6 +279,7 @@ def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]
 
     head = of(header)
     _refuse(file, wrong_field(_HEADER, head))
+    head |= {} if header == HEADERS[0] else {"status": STARTED}
     return head, ((name, of(name)) for name in samples)
 
 

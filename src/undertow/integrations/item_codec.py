@@ -104,7 +104,11 @@ class LogReader:
         self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
 
     def add_sample(self, carried: CarriedItem, model: str, file: Path, where: str) -> None:
-        """Add a sample; raises `UndertowError` if it is of another export, or its item has an answer already; names both places."""
+        """Add a sample of a file, at the place `where` in it.
+
+        Raises:
+            UndertowError: it is of another export, or its item has an answer already; the message names both places.
+        """
         self.origin, self.first_file = self.origin or carried.origin, self.first_file or file
         if carried.origin != self.origin:
             raise UndertowError(
@@ -112,18 +116,22 @@ class LogReader:
             )
         earlier = self.places.setdefault(model, {}).setdefault(carried.place, where)
         if earlier != where:
-            raise UndertowError(
-                f"{where}: {carried.item.id!r} of {model} has an answer in {earlier} already; run the task with one epoch, name one of "
-                "the logs, or move the other log away"
-            )
+            place = earlier.removeprefix(f"{file}, ")
+            fix = "name one of the logs, or move the other away" if place == earlier else "run the task again"
+            raise UndertowError(f"{where}: {carried.item.id!r} of {model} has an answer in {place} already; {fix}")
 
-    def notes(self, tool: str, n_items: int) -> list[str]:
-        """Source of the answers, and number of answers of each model with incomplete answers."""
-        return [f"answers are from a log of {tool}; no model was queried"] + [
-            f"{model}: the log has answers for {len(places):,} of the {n_items:,} exported items"
+    def incomplete(self, n_items: int, ends: Mapping[str, str]) -> list[str]:
+        """Number of samples of each model whose log lacks some or did not end well; `ends` says how it did, by model."""
+        return [
+            f"{model}: the log has {len(places):,} of the {n_items:,} exported items{ends.get(model, '')}."
             for model, places in self.places.items()
-            if len(places) < n_items
+            if len(places) < n_items or model in ends
         ]
+
+
+def source_note(tool: str) -> str:
+    """The note on answers from a log."""
+    return f"answers are from a log of {tool}; no model was queried"
 
 
 def read_question(text: object, kind: type, factors: Sequence[str], where: str) -> CarriedItem:

@@ -65,7 +65,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> tuple[Sequence[s
             "lm_eval_task.yaml.j2", request, task=task, tag=TAG, data=str(folder / f"{task}.jsonl"), **columns
         )
         (draft / f"{task}.yaml").write_text(yaml, encoding="utf-8")
-    run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
+    run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL,dtype=float32", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
     first = request.items[0].query

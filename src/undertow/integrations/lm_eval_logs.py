@@ -21,7 +21,7 @@ from undertow._files import parse_json, read_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog, Origin, named_files
-from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, read_question
+from undertow.integrations.item_codec import COLUMN, CarriedItem, LogReader, read_question, source_note
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.json_schema import wrong_in_design
@@ -38,7 +38,7 @@ ABOVE_ONE_NATS = 1e-3
 OWN = ("undertow-schemas", "simplified")
 """Built-in sentences in addition to `challenge.names()`."""
 FACTORS = ("challenge", "w_name", "w_index", "w")
-PLAIN_DTYPES = ("", "float32", "torch.float32")
+PLAIN_DTYPES = ("", "float32", "float64")
 
 
 def is_log(path: Path) -> bool:
@@ -70,11 +70,15 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
     origin = logs.origin
     if audit and audit != origin.audit:
         raise UndertowError(f"{path}: has answers for {origin.audit}, not {audit}; omit --audit")
-    notes = logs.notes("lm-evaluation-harness", origin.n_items)
-    for model, dtype in logs.dtypes.items():
-        if dtype not in PLAIN_DTYPES:
-            notes.append(f"{model}: the harness ran it in {dtype.removeprefix('torch.')}")
-    return AnswerLog(origin.audit, _observations(logs, origin), origin.seed, notes, logs.digest.hexdigest())
+    return AnswerLog(
+        origin.audit,
+        _observations(logs, origin),
+        origin.seed,
+        [source_note("lm-evaluation-harness")],
+        logs.digest.hexdigest(),
+        logs.incomplete(origin.n_items, {}),
+        {model: dtype for model, dtype in logs.dtypes.items() if dtype not in PLAIN_DTYPES},
+    )
 
 
 @dataclass(slots=True)
@@ -141,7 +145,7 @@ class _Logs(LogReader):
             parameters = config.get("model_num_parameters")
             if isinstance(parameters, int) and 0 < parameters < MAX_PARAMETERS:
                 self.facts[model] = {"parameters": float(parameters)}
-            self.dtypes[model] = str(config.get("model_dtype") or "")
+            self.dtypes[model] = str(config.get("model_dtype") or "").removeprefix("torch.")
         return model
 
 

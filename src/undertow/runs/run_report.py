@@ -215,13 +215,27 @@ def sample_facts(record: Record, facet: Mapping[str, str], options: str) -> dict
         if own is not None and own.any():
             rows = rows[own]
     facts = {"asked": text.sample(rows)}
-    if "other_words" in rows:  # equal weights for all values of W, as in the table of means
-        means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
-        mean = float(means.mean())
-        facts["mass on other words"] = text.other_mass(number(mean, 1) if math.isfinite(mean) else "", options)
+    if "other_words" in rows:
+        facts["mass on other words"] = text.other_mass(_other_percent(rows, manifest.get("design", {})), options)
     identities = {part["name"]: part["identity"] for part in manifest.get("models", [])}
     scoring = text.scoring(identities.get(facet.get("model", ""), manifest.get("model_identity")))
     return facts | {"protocol": "; ".join(filter(None, [_protocol(manifest), scoring]))}
+
+
+def _other_percent(rows: pd.DataFrame, design: Mapping[str, Any]) -> str:
+    """Mean mass of other words in percent, or its bounds; "" if unknown. All values of W weigh the same, as in the table of means."""
+
+    def mean_of(column: str) -> float:
+        means = rows.groupby("w_index")[column].mean() if "w_index" in rows else rows[column]
+        return float(means.mean())
+
+    low, high = (mean_of(name if name in rows else "other_words") for name in ("other_words.low", "other_words.high"))
+    if not math.isfinite(low + high):
+        return ""
+    if "model" in rows and set(rows["model"].astype(str)) & set(design.get("lower_bounds", ())):
+        return f"at most {number(high, 1)}"
+    ends = number(low, 1), number(high, 1)
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -164,11 +164,23 @@ def _score_answers(  # noqa: PLR0913 - each input apart
         "design": dict(observations.design),
         "counts": {"items": len(frame), "missing": int((frame["missing_reason"] != "").sum())},
         "notes": list(answers.notes),
+        **({"warnings": list(answers.warnings)} if answers.warnings else {}),
+        **({"precision": {"models": _unknown_precision(answers)}} if answers.dtypes else {}),
         "command": command_line(["score", str(source)], changed),
         "python": python_call("score", repr(str(source)), changed),
         **circumstances(),
     }
     return finish(audits.load(answers.audit), observations, manifest, folder, overwrite=overwrite)
+
+
+def _unknown_precision(answers: AnswerLog) -> list[dict[str, Any]]:
+    """The manifest's entry of each model in reduced precision, which has no float32 sample."""
+    n_of_model = answers.observations.frame["model"].value_counts()
+    fix = "the log has no sample in float32; run the tool again with dtype=float32"
+    return [
+        {"model": model, "dtype": dtype, "of_items": int(n_of_model[model]), "unknown": fix}
+        for model, dtype in answers.dtypes.items()
+    ]
 
 
 def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwrite: bool) -> Run:

@@ -43,6 +43,7 @@ class WordDesign(AnyDesign, total=False):
     title: str
     source: str
     normalised: bool
+    lower_bounds: Texts  # models whose masses of word groups are lower bounds
     notes: Texts
     covariates: dict[str, Covariate]
     inject: str

@@ -103,8 +103,10 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
     """A sentence on the mass on other words, compared with that in control sentences; "" if unknown."""
     if other_mass is None or not math.isfinite(other_mass.value):
         return ""
-    decided = decided_percent(design, other_mass.group["model"], prompts)
-    return str(sentences("drift").other_words(other_mass.value, decided))
+    model, extras = other_mass.group["model"], other_mass.extras
+    low, high = extras.get("bound_low", other_mass.value), extras.get("bound_high", other_mass.value)
+    low = 0.0 if model in design.get("lower_bounds", ()) else low
+    return str(sentences("drift").other_words(low, high, decided_percent(design, model, prompts)))
 
 
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
