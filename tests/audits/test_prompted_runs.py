@@ -18,7 +18,9 @@ from helpers.answering import answers_only
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Observations
+from undertow.audits.spurious_correlation.drift_findings import Drift
 from undertow.audits.task_specification.findings import score_sentences
+from undertow.metrics.metric import make_result
 from undertow.runs.collect import ModelUnderTest
 from undertow.runs.config import RunConfig
 from undertow.runs.pipeline import Run
@@ -148,6 +150,14 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
     assert frame["answer"].tolist() == ["she", "she", "he", "", "she"]
     assert frame["missing_reason"].tolist() == ["", "", "", "lost", ""]
     assert frame["upper_bound_prob"].map(len).tolist() == [3, 3, 0, 0, 3]
+
+
+@pytest.mark.parametrize(("hidden", "state"), [(0.5, "open"), (0.0, "constant")])
+def test_equal_midpoints_of_hidden_masses_are_not_called_the_same(hidden: float, state: str) -> None:
+    bounds = {"bound_low": -hidden, "bound_high": hidden} if hidden else {}
+    note = "The mean is the same at every W value, so there is no trend to test."
+    result = make_result("slope", {"pronoun": "she"}, value=0.0, n=9, note=note, extras={"n_clusters": 3.0, **bounds})
+    assert Drift(result, (), {"gaps": []}).state == state
 
 
 def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:

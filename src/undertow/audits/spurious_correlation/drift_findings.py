@@ -125,6 +125,9 @@ class Drift:
     def state(self) -> str:
         """`moved`, `flat`, `constant`, `open` (a server hides too much probability), or `untested`."""
         result = self.result
+        hidden = result.extras.get("bound_high", 0.0) - result.extras.get("bound_low", 0.0)
+        if result.value == 0 and hidden > 0:  # equal midpoints
+            return "open"
         if math.isnan(result.value) or math.isnan(result.p):
             is_constant = result.value == 0 and "same at every" in result.note
             return "constant" if is_constant and result.extras.get("n_clusters", 0) >= 1 else "untested"
