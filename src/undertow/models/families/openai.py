@@ -29,6 +29,7 @@ from undertow.models.base import (
     RequestFailedError,
     UnsupportedQueryError,
 )
+from undertow.models.generation.prompt_encoder import OPEN_THOUGHT
 from undertow.models.openai import client as http
 from undertow.models.openai import logprobs
 from undertow.models.openai.client import OPENAI_URL, Address, address_of, key_for
@@ -355,6 +356,8 @@ class OpenAIModel:
         top_logprobs = logprobs.top_logprobs_of(choice)
         if refusal := logprobs.refusal_in(finish, text):
             return refusal
+        if text.lstrip().startswith(OPEN_THOUGHT):
+            return UnsupportedQueryError(logprobs.THINKS)
         if finish != "stop" and not text and not top_logprobs:
             raise IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from undertow.models.base import CONTENT_FILTER, PAPER_TOP, UnsupportedQueryError
+from undertow.models.generation.prompt_encoder import OPEN_THOUGHT
 from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
 from undertow.models.tokens.option_tokens import PIECE_SPACE
-from undertow.types import PAPER, Answer, GenerateQuery
+from undertow.types import PAPER, TEXT, Answer, GenerateQuery
 
 HIDDEN_NATS = -1000.0
 """Servers write a number below this (-9999, or the smallest float) for a hidden token."""
@@ -31,6 +32,7 @@ ROUNDING_PROB = 1e-6
 MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
+THINKS = f"the answer begins with {OPEN_THOUGHT}, so its first words are no answer; read replies with --protocol {TEXT}"
 FILTERED = f"{CONTENT_FILTER} stopped the answer"
 
 Claim: TypeAlias = tuple[int, tuple[int, ...]]
