@@ -15,7 +15,7 @@ import pandas as pd
 from tools.validity.tables import share, table
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.findings import findings
-from undertow.metrics import specification_detection
+from undertow.metrics import score_table, specification_detection
 from undertow.metrics.sentence_scores import sentence_scores
 from undertow.metrics.specification_detection import Threshold, detect, with_combined
 from undertow.stats import MIN_CLUSTERS
@@ -26,7 +26,8 @@ SIZES = (5, 6, 8, 12, 20, 60)
 """Clusters."""
 SD_OF_DIFFERENCES = 0.7
 EFFECT = 1.0
-DRAWS: dict[str, Any] = {"N_DRAWS": 200, "N_REFITS": 100, "N_PERMUTATIONS": 199, "N_REFITTED_PERMUTATIONS": 99}
+DRAWS: dict[str, Any] = {"N_DRAWS": 200, "N_REFITS": 100, "N_REFITTED_PERMUTATIONS": 99}
+N_PERMUTATIONS = 199
 """Fewer than in an audit, for time; with them too p is at most .05 in no more than 5% of audits without an effect."""
 OTHER_SCORES = ["delta_b", "delta_c", "jensen_shannon"]
 """Left out for time: they are scores of the same kind as `delta_a`."""
@@ -107,7 +108,8 @@ def masses(noise: Noise, n_clusters: int, effect: float, rng: np.random.Generato
 def measured(frame: pd.DataFrame, seed: int) -> list[Result]:
     """The results of an audit."""
     scored = with_combined(sentence_scores(frame, GROUPS), GROUPS).drop(columns=OTHER_SCORES)
-    with mock.patch.multiple(specification_detection, **DRAWS):
+    permutations = mock.patch.object(score_table, "N_PERMUTATIONS", N_PERMUTATIONS)
+    with permutations, mock.patch.multiple(specification_detection, **DRAWS):
         return detect(scored, GROUPS, Threshold(), seed=seed)
 
 
@@ -184,7 +186,7 @@ def section(n_audits: int) -> Iterator[str]:
     """The title of this section, then its parts."""
     yield "Task specification"
     fewer, few = (audits_of(size, n_audits) for size in (SIZES[1], SIZES[-1]))
-    draws, fits, orders, marks = DRAWS.values()
+    (draws, fits, marks), orders = DRAWS.values(), N_PERMUTATIONS
     yield f"""A sentence has log masses of three word groups (standard deviation 0.7) and moves by a log-normal amount (0.8) in a direction
 of its own; its cluster has a level (1) and an amount (0.7) of its own. *Sentences alone* are clusters of one sentence, of which half
 decide; *independent* sentences have no effects of their clusters; *clusters* have eight sentences, of which two decide; where
