@@ -201,18 +201,16 @@ def _rank_statistic(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats
 
 
 def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:
-    """The threshold of highest balanced accuracy, midway between two scores, the lowest for ties; NaN if undefined."""
+    """The threshold of highest balanced accuracy, midway between two scores, the lowest of exact ties; NaN if undefined."""
     values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
         return math.nan
     levels, place = np.unique(np.round(values, ROUNDING_DECIMALS), return_inverse=True)
     positives, negatives = (np.bincount(place[kind], minlength=len(levels)) for kind in (marks, ~marks))
     # Threshold k lies below level k: levels from k on are called positive.
-    above = np.append(np.cumsum(positives[::-1])[::-1], 0) / marks.sum()
-    beneath = np.insert(np.cumsum(negatives), 0, 0) / (~marks).sum()
-    best = int(np.argmax(above + beneath))
-    edges = np.concatenate([[levels[0] - 1], (levels[1:] + levels[:-1]) / 2, [levels[-1]]])
-    return float(edges[best])
+    above = np.append(np.cumsum(positives[::-1])[::-1], 0)
+    beneath = np.insert(np.cumsum(negatives), 0, 0)
+    return float(_best_thresholds(above[np.newaxis], beneath[np.newaxis], levels)[0])
 
 
 def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -> tuple[Bools, Floats]:
@@ -269,11 +267,12 @@ def held_out_balanced_draws(
     return accuracy
 
 
-def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
-    """`best_threshold` of each draw [draw], from positives above and negatives below each threshold [draw, threshold]."""
+def _best_thresholds(above: Floats | Codes, beneath: Floats | Codes, levels: Floats) -> Floats:
+    """`best_threshold` of each draw [draw], from counts of positives above and negatives below each threshold [draw, threshold]."""
     n_positive, n_negative = above[:, :1], beneath[:, -1:]
-    sums = above / np.maximum(n_positive, 1)
-    sums += beneath / np.maximum(n_negative, 1)
+    # Balanced accuracy times twice the numbers of both classes: products of counts are exact, so ties are.
+    sums = above * n_negative
+    sums += beneath * n_positive
     best = np.argmax(sums, axis=1)
     # A level without observations in a draw does not change the counts, so the threshold lies between levels of the draw.
     draws = np.arange(len(best))
