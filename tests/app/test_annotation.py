@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
@@ -27,11 +28,11 @@ from undertow.app.server import annotation_server
 from undertow.audits.bias_in_text.report import judgement_tables
 from undertow.cli.app import annotate
 from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES, judgement_results
+from undertow.metrics.text.judgements import summary as judgement_summary
 from undertow.runs import pipeline
 from undertow.runs.folder.annotations import ANNOTATIONS, AUDIT, MAX_NOTE_CHARS, read_annotations, read_answers
 from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.score import render_report
-from undertow.stats.intervals.bounded_mean import wilson_interval
 
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 OBSERVATIONS = [
@@ -49,7 +50,7 @@ OBSERVATIONS = [
 def write_run(folder: Path, audit: str = AUDIT, rows: Sequence[Sequence[str]] = OBSERVATIONS, seed: int = 7) -> Path:
     table = pd.DataFrame(rows, columns=["model", "description_class", "passage", "answer", "gold", "missing_reason"])
     table.insert(0, "item", [f"i{place}" for place in range(len(table))])
-    return write_table(folder, table.assign(dimension="gender", shots=5), audit, seed)
+    return write_table(folder, table.assign(dimension="gender", shots=5, cluster=table["passage"]), audit, seed)
 
 
 def write_table(folder: Path, table: pd.DataFrame, audit: str = AUDIT, seed: int = 7) -> Path:
@@ -362,12 +363,10 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     }
     for row in rows:
         assert row["percent"] == pytest.approx(100 * row["count"] / row["n"])
-    # Wilson's interval of 1 in 2 by hand, z² = 3.841459: (1/2 + z²/4 ± z sqrt(1/8 + z²/16)) / (1 + z²/2).
-    correct = next(row for row in rows if (row["model"], row["category"]) == ("secret-model-a", "correct"))
-    assert [correct["low"], correct["high"]] == pytest.approx([9.4531, 90.5469], abs=1e-3)
+    assert {(row["low"], row["high"]) for row in rows} == {(None, None)}, "of two texts"
     annotate(run, summary=True)
     said = capsys.readouterr().out
-    assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in said
+    assert "correct\t1\t2\t2\t50.0\t–\t–\n" in said
     assert "ann and bea chose the same for 0.0% of 1 rephrasing; Cohen's kappa 0.00" in said
 
 
@@ -411,15 +410,14 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
     own = own[own["description_class"] == "all"].set_index("annotator")
     assert own["value"].round(2).to_dict() == {"ann": 66.67, "bea": 100.0, "=cmd|' /C calc'!A0": 100.0, "all": 83.33}
     assert own["n"].to_dict() == {"ann": 3, "bea": 2, "=cmd|' /C calc'!A0": 1, "all": 3}
-    assert (own.loc["all", "low"], own.loc["all", "high"]) == pytest.approx(
-        tuple(100 * end for end in wilson_interval(5 / 6, 3))
-    )
+    assert own[["low", "high"]].isna().all(axis=None)
+    assert set(own["note"]) == {"no interval: fewer than 6 texts"}
     kappa = results[results["measure"] == "annotator_kappa"].set_index("annotator")
     assert kappa.loc["ann and bea", "value"] == 0.0  # they agree on one of two, as chance does
     assert kappa.loc["=cmd|' /C calc'!A0 and ann", "note"] == "both annotators always chose one category"
     assert not kappa.loc["ann and bea", "note"]
     assert "as Table 10 of Bauer et al. 2022" in page
-    assert "66.7 (20.8 to 93.9)" in page
+    assert ">66.7<" in page
     assert "\n=cmd" not in (folder / "results.csv").read_text(encoding="utf-8").replace(",=cmd", "\n=cmd")
     rules = tmp_path / "rules.toml"
     where = '{ annotator = "all", category = "correct", description_class = "all" }'
@@ -438,14 +436,29 @@ def test_annotations_become_results_a_table_of_the_report_and_numbers_of_a_gate(
 
 
 def test_table_of_judgements_shows_a_dash_for_a_result_that_an_edit_removed() -> None:
-    answers = pd.DataFrame({"model": ["m"] * 2, "pair": ["a", "b"], "description_class": ["statement"] * 2})
+    pairs = {"pair": ["a", "b"], "cluster": ["a", "b"]}
+    answers = pd.DataFrame({"model": ["m"] * 2, **pairs, "description_class": ["statement"] * 2})
     given = [("a", "correct", "all"), ("a", "correct", "ann"), ("b", "cannot say", "ann")]
     annotations = pd.DataFrame(given, columns=["item", "category", "annotator"])
     results = list(judgement_results(answers, annotations))
     (whole,) = judgement_tables(results)
-    assert [row[:3] for row in whole.rows] == [["m", "all", "50.0 (9.5 to 90.5)"], ["m", "ann", "50.0 (9.5 to 90.5)"]]
+    assert [row[:3] for row in whole.rows] == [["m", "all", "50.0"], ["m", "ann", "50.0"]]
     of_one = judgement_results(answers, annotations[annotations["annotator"] == "ann"])
     assert {one.group["annotator"] for one in of_one} == {"all"}
     (less,) = judgement_tables(results[1:])
     assert less.rows[0][2] == "–"
     assert less.rows[1] == whole.rows[1]
+
+
+def test_rephrasings_of_one_text_are_one_cluster() -> None:
+    """Twelve texts of four rephrasings, half of the texts all right: a t interval of the log-odds with 11 degrees of freedom."""
+    answers = pd.DataFrame({"pair": [str(at) for at in range(48)], "cluster": [at // 4 for at in range(48)]})
+    answers = answers.assign(model="m", description_class="statement")
+    annotations = pd.DataFrame({"item": answers["pair"], "annotator": "ann"})
+    annotations["category"] = ["correct" if at < 24 else "cannot say" for at in range(48)]
+    result = next(iter(judgement_results(answers, annotations)))
+    half = 2.200985 * (12 * (2 / 48) ** 2 * 12 / 11) ** 0.5 / 0.25
+    assert (result.low, result.high) == pytest.approx((100 / (1 + math.exp(half)), 100 / (1 + math.exp(-half))))
+    assert (result.extras["n_clusters"], result.note) == (12, "")
+    (row, *_) = judgement_summary(answers, annotations)
+    assert (row["low"], row["high"]) == pytest.approx((result.low, result.high))

@@ -416,7 +416,7 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     )
     rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
     told, table = judged([best, worst, gap], rows, audits.load("bias-extraction"))
-    named = [text for text in told["unstable"] if "best dimension is age" in text and "worst gender" in text]
+    named = [text for text in told["unstable"] if "age (60.0%) scores higher than gender" in text]
     assert bool(named) is turns
     assert table["unstable"].tolist() == [False, False, turns]
     assert (told["sentences"][-1] == NONE_TURNED) is not turns

@@ -110,7 +110,8 @@ def annotate(
             return
         if not rows:
             echo(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
-        print_table([row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows])
+        ends = ("percent", "low", "high")
+        print_table([row | {end: "–" if row[end] is None else f"{row[end]:.1f}" for end in ends} for row in rows])
         for pair in pairs:
             kappa = "undefined, because both chose one category" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
             echo(

@@ -42,7 +42,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     claims: list[Finding] = []
     for settings in by_model.values():
         claims += _baseline_findings(list(settings.values()), areas, n_tests, several=several)
-    # The best and the worst dimension of each setting with a significant gap.
+    # The two dimensions of each setting whose gap is significant.
     for gap in (one for one in results if one.measure == "dimension_gap" and one.q < ALPHA):
         ends = [scores[tuple(sorted({**gap.group, "dimension": one}.items()))] for one in gap.note.split(" less ", 1)]
         text = sentences("bias_in_text").dimensions(*ends, several)

@@ -106,13 +106,8 @@ def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
         rows = []
         for model, of_model in _by_level(of_class, "model").items():
             for annotator, own in _by_level(of_model, "annotator").items():
-                of_category = {
-                    one.group.get("category", ""): one for one in own if math.isfinite(one.value + one.low + one.high)
-                }
-                cells = [
-                    f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})" if (one := of_category.get(name)) else "–"
-                    for name in CATEGORIES
-                ]
+                of_category = {one.group.get("category", ""): one for one in own if math.isfinite(one.value)}
+                cells = [_with_interval(one) if (one := of_category.get(name)) else "–" for name in CATEGORIES]
                 rows.append([model, annotator, *cells, f"{own[0].n} of {own[0].n + own[0].n_missing}"])
         agreements = [
             f"{same.group['annotator']} chose the same category for {same.value:.1f}% of {counted(same.n, 'rephrasing')} "
@@ -129,6 +124,11 @@ def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
             rows,
             " ".join([about, *(agreements if level == ALL else ())]),
         )
+
+
+def _with_interval(result: Result) -> str:
+    ends = f" ({result.low:.1f} to {result.high:.1f})" if math.isfinite(result.low + result.high) else ""
+    return f"{result.value:.1f}{ends}"
 
 
 def _by_level(results: Sequence[Result], key: str) -> dict[str, list[Result]]:

@@ -10,8 +10,12 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from undertow.metrics.metric import make_result
-from undertow.stats.intervals.bounded_mean import wilson_interval
+from undertow.stats import MIN_CLUSTERS
+from undertow.stats.arrays import Estimate
+from undertow.stats.intervals.multiway_cluster import ratio_interval
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -39,24 +43,32 @@ def summary(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, 
     those annotated so far are a random sample.
 
     Args:
-        answers: columns `model` and `pair` (id of span and answer) [answer].
+        answers: columns `model`, `pair` (id of span and answer) and `cluster` (of the text) [answer].
         annotations: columns `item` (such an id), `category` and `annotator` [annotation].
 
     Returns:
         A row for each `model`, `annotator` and `category`: `count` (distinct rephrasings in the category), `n` (annotated ones),
-        `n_all` (all), `percent` of `n` with its 95% Wilson interval `low` to `high`.
+        `n_all` (all), `percent` of `n` with its 95% interval `low` to `high` over clusters of texts, None with fewer than six.
     """
-    distinct = answers[["model", "pair"]].drop_duplicates()
+    distinct = answers.drop_duplicates(["model", "pair"])[["model", "pair", "cluster"]]
     judged = distinct.merge(annotations, left_on="pair", right_on="item")
     rows = []
     for (model, annotator), part in judged.groupby(["model", "annotator"], sort=True):
         n, n_all = len(part), int((distinct["model"] == model).sum())
         for category in CATEGORIES:
             count = int((part["category"] == category).sum())
-            low, high = wilson_interval(count / n, n)
+            share = _share(part, category)
+            low, high = (100 * end if math.isfinite(end) else None for end in (share.low, share.high))
             row = {"model": model, "annotator": annotator, "category": category, "count": count, "n": n, "n_all": n_all}
-            rows.append(row | {"percent": 100 * count / n, "low": 100 * low, "high": 100 * high})
+            rows.append(row | {"percent": 100 * share.value, "low": low, "high": high})
     return rows
+
+
+def _share(judged: pd.DataFrame, category: str) -> Estimate:
+    """Share of a category, the mean over rephrasings of that over their annotations; rephrasings of a cluster of texts are dependent."""
+    by_pair = (judged["category"] == category).groupby([judged["pair"], judged["cluster"]]).mean()
+    clusters = np.unique(by_pair.index.get_level_values("cluster").astype(str), return_inverse=True)[1]
+    return ratio_interval(by_pair, np.ones(len(by_pair)), clusters, np.zeros_like(clusters))
 
 
 def agreement(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, Any]]:
@@ -92,19 +104,25 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
     levels = [ALL, *(sorted(set(classes)) if classes.nunique() > 1 else ())]
     for level in levels:
         part = answers if level == ALL else answers[classes == level]
-        distinct = part[["model", "pair"]].drop_duplicates()
+        distinct = part.drop_duplicates(["model", "pair"])[["model", "pair", "cluster"]]
         judged = distinct.merge(annotations, left_on="pair", right_on="item")
         for model, of_model in judged.groupby("model", sort=True):
             n_all = int((distinct["model"] == model).sum())
             by_annotator = of_model.groupby("annotator", sort=True) if several else ()
             for annotator, rows in [(ALL, of_model), *((name, part) for name, part in by_annotator if name != ALL)]:
                 n, of = rows["pair"].nunique(), {"model": str(model), "annotator": str(annotator)}
+                n_clusters = rows["cluster"].nunique()
+                note = "" if n_clusters >= MIN_CLUSTERS else f"no interval: fewer than {MIN_CLUSTERS} texts"
                 for category in CATEGORIES:
-                    chosen = (rows["category"] == category).groupby(rows["pair"]).mean()
-                    share = float(chosen.mean())
-                    low, high = (100 * end for end in wilson_interval(share, n))
-                    group = {**of, "category": category, "description_class": level}
-                    yield make_result(SHARE, group, 100 * share, low=low, high=high, n=n, n_missing=n_all - n)
+                    share = _share(rows, category)
+                    value, low, high = (100 * one for one in (share.value, share.low, share.high))
+                    group, extras = (
+                        {**of, "category": category, "description_class": level},
+                        {"n_clusters": float(n_clusters)},
+                    )
+                    yield make_result(
+                        SHARE, group, value, low=low, high=high, n=n, n_missing=n_all - n, extras=extras, note=note
+                    )
     for row in agreement(answers, annotations):
         group = {"annotator": " and ".join(row["annotators"])}
         yield make_result(SAME, group, row["same_percent"], n=row["n"])

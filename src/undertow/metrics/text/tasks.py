@@ -38,29 +38,27 @@ from undertow.metrics.text.scores import (
     Claim,
     ScoredAnswers,
     cached_meteor,
-    finite_mean,
     group_keys,
     score_answers,
 )
 from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
 from undertow.metrics.text.yes_probability import probability_results, recall_results
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.arrays import Codes, Estimate, Floats
+from undertow.stats.arrays import Estimate
 from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
+from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.significance.false_discovery import q_values
+from undertow.stats.significance.largest_difference import largest_difference
 from undertow.types import ALPHA, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-N_SHUFFLES = 20_000
-AT_ONCE = 1000
-
 
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
     """Every measure of the task by class, dimension and setting, then baselines, wording effects and shares of variance.
 
-    q covers all tests of the run: the first measure of each setting against the best baseline, its best against its worst dimension,
+    q covers all tests of the run: the first measure of each setting against the best baseline, the two dimensions that differ most,
     and words of slots, over all texts and by dimension.
     """
     task = str(design["task"])
@@ -204,73 +202,38 @@ def _baseline_results(
 def _dimension_gap(
     group: Group, measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[Claim]:
-    """The best minus the worst dimension, tested by random assignment of texts to dimensions.
+    """The pair of dimensions whose scores differ most for their standard errors, tested over all pairs.
 
-    As for Tukey's range, each shuffle counts the largest of all pairwise differences, scaled by the numbers of texts, because the best and
-    worst are chosen after the fact. Clusters are shuffled as a whole. Dimensions with too few texts are excluded.
+    Clusters are units. Dimensions with too few texts are excluded; there is no test if a cluster has texts of two dimensions.
     """
     enough = {name: part for name, part in parts.items() if part[1].n_clusters >= MIN_CLUSTERS}
-    if len(enough) < 2:
+    names, sizes = list(enough), [estimate.n for estimate, _ in enough.values()]
+    clusters = [{part.clusters[at] for at in np.flatnonzero(part.is_scored.any(axis=1))} for _, part in enough.values()]
+    if len(names) < 2 or len(set().union(*clusters)) < sum(map(len, clusters)):
         return
-    best = max(enough, key=lambda name: enough[name][0].value)
-    worst = min(enough, key=lambda name: enough[name][0].value)
-    units = _cluster_sums([part for _, part in enough.values()], measure)
-    if best == worst or units is None:
+    means = [bounded_mean(part.of_measure(measure), PERCENT, np.array(part.clusters)) for _, part in enough.values()]
+    sums, weights = (
+        np.concatenate([n * of for n, of in zip(sizes, each, strict=True)])
+        for each in zip(*((mean.sums, mean.sizes) for mean in means), strict=True)
+    )
+    test = largest_difference(
+        sums, weights, np.repeat(range(len(names)), [len(one.sums) for one in means]), PERCENT, seed
+    )
+    if test is None:
         return
-    value = enough[best][0].value - enough[worst][0].value
-    n_texts = np.array([part[0].n for part in enough.values()], dtype=np.float64)
-    scale = math.sqrt(sum(1 / enough[name][0].n for name in (best, worst)))
-    widest = np.sort(_shuffled_ranges(*units, n_texts, seed))
-    hits = int(np.count_nonzero(widest >= value / scale - 1e-9))
 
     def interval(level: float) -> tuple[float, float]:
-        # p is (1 + hits) / (1 + shuffles), so the level cannot be smaller than that of no hits.
-        place = math.floor((1 - level) * (1 + N_SHUFFLES) + 1e-9)
-        if place < 1:
-            return POINTS
-        reach = scale * float(widest[len(widest) - place])
-        return max(value - reach, POINTS[0]), min(value + reach, POINTS[1])
+        low, high = test.interval(level)
+        return max(low, POINTS[0]), min(high, POINTS[1])
 
     low, high = interval(1 - ALPHA)
     yield Claim(
         Result(
-            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points", null_value=0.0,
-            p=(1 + hits) / (1 + N_SHUFFLES), extras={"n_dimensions": float(len(enough))},
-            note=f"{best} less {worst}",
+            "dimension_gap", group, test.value, low, high, n=sum(sizes), unit="percentage points", null_value=0.0, p=test.p,
+            extras={"n_dimensions": float(len(names))}, note=" less ".join(names[one] for one in test.pair),
         ),
         interval,
     )  # fmt: skip
-
-
-def _cluster_sums(parts: Sequence[ScoredAnswers], measure: str) -> tuple[Floats, Floats, Codes] | None:
-    """Units of the shuffle: sums, numbers of texts and dimensions [unit]; None if a cluster has texts of two dimensions."""
-    sums: dict[tuple[int, str], list[float]] = {}
-    for code, part in enumerate(parts):
-        for cluster, mean in zip(part.clusters, finite_mean(part.of_measure(measure), axis=1).tolist(), strict=True):
-            if math.isfinite(mean):
-                sums.setdefault((code, cluster), []).append(mean)
-    if len({name for _, name in sums}) < len(sums):
-        return None
-    return (
-        np.array([sum(some) for some in sums.values()]),
-        np.array([float(len(some)) for some in sums.values()]),
-        np.array([code for code, _ in sums], dtype=np.int64),
-    )
-
-
-def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats, seed: int) -> Floats:
-    """The largest scaled difference of two dimensions in each shuffle [shuffle]."""
-    rng = np.random.default_rng(seed)
-    n_groups = len(n_texts)
-    apart = 1 / np.sqrt(1 / n_texts[:, np.newaxis] + 1 / n_texts)
-    ranges = np.empty(N_SHUFFLES)
-    for start in range(0, N_SHUFFLES, AT_ONCE):
-        dealt = rng.permuted(np.tile(codes, (AT_ONCE, 1)), axis=1)
-        of_group = [dealt == code for code in range(n_groups)]
-        means = np.stack([(one @ sums) / (one @ sizes) for one in of_group])  # [group, shuffle]
-        gaps = np.abs(means[:, np.newaxis] - means) * apart[:, :, np.newaxis]
-        ranges[start : start + AT_ONCE] = gaps.max(axis=(0, 1))
-    return ranges
 
 
 def _result(measure: str, group: Group, estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]) -> Result:

@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 2**20
 """Size limit of the file of annotations; a line has a few hundred bytes."""
 MAX_NOTE_CHARS = 2_000
 _TEXTS = ("model", "dimension", "description_class", "gold", "passage", "answer")
-_COLUMNS = ("item", *_TEXTS, "shots", "missing_reason")
+_COLUMNS = ("item", *_TEXTS, "shots", "missing_reason", "cluster")
 
 
 def _check_category(category: str) -> str:
