@@ -101,6 +101,12 @@ def test_an_area_over_cells_is_the_mean_share_of_pairs_with_an_interval_over_doc
     assert found.high - found.low == pytest.approx(
         4 * 0.06, abs=0.08
     )  # twice the standard error of such an area, both ways
+    perfect, reverse = (
+        auroc_over_cells(numbers, positive[:45], 0)
+        for numbers in (1.0 * positive[:45, None], -1.0 * positive[:45, None])
+    )
+    assert (perfect.low, perfect.high) == pytest.approx((0.025 ** (1 / 15), 1))
+    assert (reverse.low, reverse.high) == pytest.approx((0, 1 - perfect.low))
     few = auroc_over_cells(scores[21:39], positive[21:39], 0)
     assert math.isfinite(few.value)
     assert math.isnan(few.low)

@@ -15,7 +15,7 @@ from undertow.metrics.text.overlap import bleu_stats
 from undertow.stats import percentile_interval
 from undertow.stats.arrays import Estimate
 from undertow.stats.classification.agreement import (
-    MIN_FOR_PERCENTILES,
+    MIN_FOR_BOOTSTRAP,
     N_DRAWS,
     bleu_over_cells,
     confusion,
@@ -141,12 +141,12 @@ def test_f1_and_its_interval_are_those_of_loops(
     assert same(found, (value, low, high, sd, len(answered)))
 
 
-@pytest.mark.parametrize("n_each", [MIN_FOR_PERCENTILES - 1, MIN_FOR_PERCENTILES])
+@pytest.mark.parametrize("n_each", [MIN_FOR_BOOTSTRAP - 1, MIN_FOR_BOOTSTRAP])
 def test_macro_f1_has_an_interval_where_each_class_has_documents_enough(n_each: int) -> None:
     rng = np.random.default_rng(2)
     gold = np.repeat([0, 1], [n_each, 60])
     found = f1_over_cells(gold, rng.integers(0, 2, (len(gold), 2)), 2, None, seed=3)
-    assert math.isfinite(found.low) == (n_each == MIN_FOR_PERCENTILES)
+    assert math.isfinite(found.low) == (n_each == MIN_FOR_BOOTSTRAP)
     assert math.isnan(found.low) or found.low < found.value < found.high
 
 
@@ -191,7 +191,7 @@ def test_bleu_and_its_interval_are_those_of_sums_over_drawn_documents(
     once = cells(list(range(len(rows))))
     found = bleu_over_cells(statistics, seed)
     assert same(found, (sum(once) / 2, math.nan, math.nan, abs(once[0] - once[1]) / 2, len(rows)))
-    many = np.tile(statistics, (MIN_FOR_PERCENTILES, 1, 1))
+    many = np.tile(statistics, (MIN_FOR_BOOTSTRAP, 1, 1))
     draws = [
         sum(cells([document % len(rows) for document in documents])) / 2
         for documents in drawn_documents(len(many), seed)

@@ -45,7 +45,7 @@ from undertow.metrics.text.wording_effects import estimate_slot_effects, varianc
 from undertow.metrics.text.yes_probability import probability_results, recall_results
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Estimate
-from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
+from undertow.stats.classification.agreement import MIN_FOR_BOOTSTRAP, bleu_over_cells, f1_over_cells, mean_over_cells
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.significance.false_discovery import q_values
 from undertow.stats.significance.largest_difference import largest_difference
@@ -255,7 +255,7 @@ def _why_no_interval(measure: str, n_clusters: int) -> str:
         return f"{NO_INTERVAL}: fewer than {MIN_CLUSTERS} texts"
     of_each = " of each label" if measure == F1_MACRO else ""
     if measure in (BLEU4, F1_MACRO):
-        return f"{NO_INTERVAL}: it needs {MIN_FOR_PERCENTILES} texts{of_each}, and texts that differ"
+        return f"{NO_INTERVAL}: it needs {MIN_FOR_BOOTSTRAP} texts{of_each}, and texts that differ"
     return f"{NO_INTERVAL}: {'few texts are biased, or ' if measure == F1 else ''}the texts do not differ"
 
 
