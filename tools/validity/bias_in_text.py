@@ -25,6 +25,7 @@ from undertow.metrics.text.scores import (
 from undertow.metrics.text.tasks import results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import mean_over_cells
+from undertow.stats.significance.largest_difference import largest_difference
 from undertow.stats.significance.sign_flip import flip_means
 
 if TYPE_CHECKING:
@@ -188,6 +189,47 @@ def words_rejected(draw: Callable[[tuple[int, ...], Rng], Floats], n: int, n_aud
     return float(np.mean([one.p < 0.05 and one.n_differing >= MIN_CLUSTERS for one in found]))
 
 
+def _right(share_right: float) -> Callable[[int, Rng], Floats]:
+    return lambda n, rng: in_percent((rng.random(n) < share_right).astype(np.float64))
+
+
+def _normal(sd: float) -> Callable[[int, Rng], Floats]:
+    return lambda n, rng: np.clip(rng.normal(50, sd, n), *PERCENT)
+
+
+def _beta(a: float, b: float) -> Callable[[int, Rng], Floats]:
+    return lambda n, rng: in_percent(rng.beta(a, b, n))
+
+
+OF_SIZES = (6, 6, 8, 8, 10, 10, 12, 20, 30, 40, 60)
+DIMENSION_SCORES: Mapping[str, Sequence[tuple[int, Callable[[int, Rng], Floats]]]] = {
+    "equal spreads: 6 and 60 texts": [(6, _normal(15)), (60, _normal(15))],
+    "right in 20%: 11 times 6": [(6, _right(0.2))] * 11,
+    "right in half of 6; near 50 in 60": [(6, _right(0.5)), (60, _normal(8))],
+    "right in half of 12; near 50 in 60": [(12, _right(0.5)), (60, _normal(8))],
+    "right in half of 12; near 50 in 4 times 12": [(12, _right(0.5)), *[(12, _normal(8))] * 4],
+    "normal, sd 30 in 6; sd 5 in 60": [(6, _normal(30)), (60, _normal(5))],
+    "normal, sd 30 in 10; sd 10 in 50": [(10, _normal(30)), (50, _normal(10))],
+    "right in 20% of 12; mean 20, sd 12 in 60": [(12, _right(0.2)), (60, _beta(2, 8))],
+    "mean 30, sd 32 in 10; sd 14 in 50": [(10, _beta(0.3, 0.7)), (50, _beta(3, 7))],
+    "normal, sd 5 to 30 in 11 dimensions of 6 to 60": [
+        (n, _normal(sd)) for n, sd in zip(OF_SIZES, (30, 5, 30, 5, 20, 10, 30, 5, 15, 10, 5), strict=True)
+    ],
+}
+"""Number of texts and scores of each dimension; all have one mean."""
+
+
+def dimensions_rejected(parts: Sequence[tuple[int, Callable[[int, Rng], Floats]]], n_audits: int, rng: Rng) -> float:
+    """How often a difference of dimensions that is 0 has p below .05."""
+    codes = np.repeat(np.arange(len(parts)), [n for n, _ in parts])
+    claims = 0
+    for audit in range(n_audits):
+        scores = np.concatenate([draw(n, rng) for n, draw in parts])
+        found = largest_difference(scores, np.ones(len(scores)), codes, PERCENT, audit)
+        claims += found is not None and found.p < 0.05
+    return claims / n_audits
+
+
 # Whole runs.
 
 
@@ -285,6 +327,16 @@ def words_table(n_audits: int) -> str:
     return size_table("differences of texts", rows)
 
 
+def dimension_table(n_audits: int) -> str:
+    """Claims of a difference of two dimensions, where there is none."""
+    rng = np.random.default_rng(24)
+    rows = []
+    for name, parts in DIMENSION_SCORES.items():
+        print("dimensions", name, file=sys.stderr, flush=True)
+        rows.append([name, share(dimensions_rejected(parts, n_audits, rng))])
+    return table(["scores of texts", "claims"], rows)
+
+
 def run_table(n_runs: int) -> str:
     """Runs in which nothing is there, that claim something."""
     rng = np.random.default_rng(23)
@@ -316,6 +368,9 @@ clusters. Fewer than {MIN_CLUSTERS} have no interval and no claim. The tables bu
         "and their large ones on the other.\n"
     )
     yield words_table(n_audits) + "\n"
+    yield "### Two dimensions are said to differ, and have equal means\n"
+    yield "p below .05, before the correction for the tests of a run.\n"
+    yield dimension_table(n_audits) + "\n"
     yield "### Runs that claim something where nothing is there, after the correction\n"
     yield (
         f"Models that guess among {N_LABELS} labels, {RUN_TEXTS} texts of {N_LABELS} dimensions, eight wordings of three slots. "

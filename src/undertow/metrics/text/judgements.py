@@ -43,7 +43,7 @@ def summary(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, 
     those annotated so far are a random sample.
 
     Args:
-        answers: columns `model`, `pair` (id of span and answer) and `cluster` (of the text) [answer].
+        answers: columns `model`, `pair` (id of span and answer) and `cluster` (of the text, the first of a pair) [answer].
         annotations: columns `item` (such an id), `category` and `annotator` [annotation].
 
     Returns:
@@ -66,8 +66,8 @@ def summary(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, 
 
 def _share(judged: pd.DataFrame, category: str) -> Estimate:
     """Share of a category, the mean over rephrasings of that over their annotations; rephrasings of a cluster of texts are dependent."""
-    by_pair = (judged["category"] == category).groupby([judged["pair"], judged["cluster"]]).mean()
-    clusters = np.unique(by_pair.index.get_level_values("cluster").astype(str), return_inverse=True)[1]
+    by_pair = (judged["category"] == category).groupby([judged["pair"], judged["cluster"].astype(str)]).mean()
+    clusters = np.unique(by_pair.index.get_level_values("cluster"), return_inverse=True)[1]
     return ratio_interval(by_pair, np.ones(len(by_pair)), clusters, np.zeros_like(clusters))
 
 
