@@ -65,7 +65,7 @@ SLOW_FILES = {
     "report": "every_figure findings_name_results page_in_a_browser",
     "reproduction": "reproduction",
     "runs": (
-        "causal_assumptions compare comparison_report dtype_check gates papers pipeline pytest_plugin replay several_models storage "
+        "causal_assumptions compare dtype_check gates papers pipeline pytest_plugin replay several_models storage "
         "system_prompt"
     ),
 }

@@ -80,9 +80,6 @@ def test_three_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path:
     assert computed["a"] + computed["again"] >= 60
 
 
-# Run folders that are moved into place at the same moment.
-
-
 def record_of(key: str) -> Record:
     rows = pd.DataFrame({"item": [f"{key} {number}" for number in range(50)]})
     named = {"model": key, "run_key": key, "request_key": key}
@@ -130,9 +127,6 @@ def test_folders_are_moved_into_place_one_by_one(keys: str, n: int, tmp_path: Pa
         assert all("another run" in said for said in refused)
         assert there in names
         assert [one.name for one in place.iterdir()] == ["run"]
-
-
-# Asking.
 
 
 def said(model: str, number: int) -> Answer:
@@ -191,9 +185,6 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
         with AnswerCache(path) as store:
             assert sum(shelf.n_answers for shelf in store.summary()) == len(asked)
         assert len(list(place.iterdir())) == (1 if begins == "with nothing" else 2)
-
-
-# Waiting.
 
 
 @contextmanager
@@ -285,9 +276,6 @@ def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
         remove_stale_drafts(tmp_path, "pull-")
         assert list(tmp_path.iterdir()) == [draft]
     assert list(tmp_path.iterdir()) == []
-
-
-# Pulling.
 
 
 def test_three_pull_the_same_model_at_once(tmp_path: Path) -> None:

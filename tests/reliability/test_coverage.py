@@ -167,9 +167,6 @@ def test_intervals_hold_the_truth_in_95_of_100_audits(
     assert abs(held / n - 0.95) <= 0.015, held / n
 
 
-# Errors against those of statsmodels, on random data; tests/stats has others.
-
-
 @pytest.mark.resamples
 @pytest.mark.parametrize("seed", range(4))
 def test_the_uneven_error_of_a_calibration_is_hc3(seed: int) -> None:

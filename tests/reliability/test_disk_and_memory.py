@@ -118,9 +118,6 @@ def answers_in(folder: Path, copy: Path) -> int:
         return sum(shelf.n_answers for shelf in store.summary())
 
 
-# The disk is full.
-
-
 @contextmanager
 def noted(what: str) -> Iterator[None]:
     """Says beside a failure how it comes again."""
@@ -272,9 +269,6 @@ def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> 
     assert disk.run("compare", same, same, "--out", str(outside / "c")).returncode == 0
     disk.again("rw")
     assert disk.run(*TOY, "--out", str(outside / "run")).returncode == 0
-
-
-# Limits of the process.
 
 
 def limited(kind: int, limit: int, words: Sequence[str], cache: str) -> None:

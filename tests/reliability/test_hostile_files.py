@@ -89,9 +89,6 @@ def refusal(outcome: Outcome) -> Callable[[str, bytes], str]:
 
 Refusal = Callable[[str, bytes], str]
 
-# Sizes and nesting.
-
-
 TOML = (
     "x = " + "[" * DEEP,
     "x = " + "{a = " * DEEP,
@@ -208,9 +205,6 @@ def test_the_head_of_a_safetensors_file_is_not_believed(
     assert "net" in refused(lambda: undertow.models.resolve(ModelRequest(str(tmp_path / "net"))).open())
 
 
-# What is no file.
-
-
 def refused(read: Callable[[], object]) -> str:
     with bounded(), pytest.raises(UndertowError) as error:
         read()
@@ -317,9 +311,6 @@ def test_what_is_no_file_is_refused_by_every_reader(name: str, tmp_path: Path, m
         assert len(said) <= MAX_MESSAGE_CHARS
 
 
-# Archives: members are asked for by their names, and no path of the archive's is used.
-
-
 @pytest.mark.slow
 def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -343,9 +334,6 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
     assert path.read_bytes() == b"/etc/passwd"
     for folder in (tmp_path, cache):
         assert not [*folder.rglob("escaped"), *folder.parent.glob("escaped"), *folder.parent.parent.glob("escaped")]
-
-
-# Each of these was once a traceback, or was read as something else.
 
 
 def test_messages_are_one_line_and_not_too_long() -> None:

@@ -41,8 +41,6 @@ from undertow.types import Answer, ClozeQuery, ContinuationQuery, MultipleChoice
 
 Floats = NDArray[np.float64]
 
-# Statistics -----------------------------------------------------------------------------------------------------------
-
 NASTY = [0.0, 1.0, -1.0, 1e-300, 5e-324, -5e-324, 1e-70, 1e70, 1e155, 1e308, -1e308, math.inf, -math.inf, math.nan]
 """Numbers that nobody can compute with; beside them such as an audit can have: none, or at least a billionth."""
 ordinary = st.floats(-100, 100).map(lambda value: value if abs(value) > 1e-9 else 0.0)
@@ -188,8 +186,6 @@ def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
     assert np.isnan(sign_flip.sign_flip_pvalues(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
     assert np.isnan(sign_flip.flip_p_values(np.array([1.0]), left(y[0]))).all()
 
-
-# Audits ---------------------------------------------------------------------------------------------------------------
 
 SMALL: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"w": "date", "date_count": 4, "limit": 24},

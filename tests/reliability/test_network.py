@@ -217,8 +217,6 @@ def replying(fetched: Fetched, fault: list[Fault]) -> Callable[[Wire], None]:
     return handle
 
 
-# The matrix.
-
 NOT_OF_PIP = ("trickle", "endless body", "bomb")
 """Pip has no limit of time or size while something comes; Ctrl-C ends it, and what came is thrown away."""
 WAITS = ("trickle", "silence", "silence in the body")
@@ -334,9 +332,6 @@ def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(monkeypat
         assert fetched.fetch(there.url) == ""
 
 
-# Proxies.
-
-
 def through(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes by this proxy, whose address has a password in it."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
@@ -379,9 +374,6 @@ def test_an_environment_of_no_use_is_one_sentence(name: str, value: str, monkeyp
     assert name in said
     assert "hunter2" not in said
     check_one_clean_line(said)
-
-
-# Answers that arrive whole, and are none.
 
 
 def with_logprobs(change: Callable[[dict[str, Any]], object]) -> Fault:
@@ -482,9 +474,6 @@ def test_what_changes_no_answer_stops_nobody(case: str) -> None:
         assert len(there.asked) == len(PROMPTS)
     probs = {prompt: math.exp(answer.logprobs_nats[0]) for prompt, answer in fetched.had.items()}
     assert probs == pytest.approx(PROBS)
-
-
-# Wheels that come whole, and are not what they should be.
 
 
 @pytest.mark.slow

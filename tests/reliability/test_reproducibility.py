@@ -129,9 +129,6 @@ def test_another_process_place_order_hash_seed_locale_and_time_zone_change_no_by
     assert_same(once, ran(tmp_path / "another place" / "with a ü", names[::-1], changed, told=told))
 
 
-# Threads, budgets and ways of reading.
-
-
 KINDS = {"causal": "tiny_llama", "masked": "trained_bert", "seq2seq": "trained_t5"}
 
 

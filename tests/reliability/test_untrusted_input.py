@@ -30,8 +30,6 @@ from undertow.models.loading.download import pull
 ROOT = Path(__file__).parents[2]
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
 
-# The source.
-
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "jsonpickle"}
 RUNNERS = {"eval", "exec", "compile", "__import__"}
 CALLS = {
@@ -70,9 +68,6 @@ def test_no_module_runs_what_it_reads() -> None:
     assert len(SOURCE) > 200
     found = {str(path.relative_to(ROOT)): list(dangers(path.read_text(encoding="utf-8"))) for path in SOURCE}
     assert {path: what for path, what in found.items() if what} == {}
-
-
-# Models that would do more than answer.
 
 
 class Attack:
@@ -189,8 +184,6 @@ def test_the_chat_template_of_a_gguf_file_cannot_reach_out(
     (tmp_path / "model.gguf").write_bytes(content)
     assert_chat_is_refused(opened(tmp_path / "model.gguf"))
 
-
-# Names that would be paths.
 
 NAMES = ("../../escaped", "{above}/escaped", "~/escaped", "escaped\x00")
 

@@ -17,7 +17,6 @@ from undertow.causal.graph import read_graph
 from undertow.causal.published import published
 from undertow.runs import pipeline
 from undertow.runs.causal_assumptions import named_graph
-from undertow.runs.folder.provenance import call_with, command_with
 from undertow.runs.pipeline import Run
 
 AUDIT, OTHER = "spurious-correlation", "task-specification"
@@ -91,7 +90,9 @@ def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Pat
 
     def told_anew(graph: str | Path) -> bool:
         before = (folder / "manifest.json").stat().st_ino if folder.exists() else 0
-        assert run(folder, graph).manifest["counts"]["computed"] == (0 if before else 16)
+        made = run(folder, graph).manifest
+        assert made["counts"]["computed"] == (0 if before else 16)
+        assert made["command"].count(" --graph ") == made["python"].count(", graph=") == bool(graph)
         return (folder / "manifest.json").stat().st_ino != before
 
     assert [told_anew(graph) for graph in ("", "", "unspecified", "unspecified", mine, mine)] == [
@@ -125,31 +126,6 @@ def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path, monke
         assert made.causal_assumptions is not None
         assert made.causal_assumptions.named_graph.graph == read_graph(MINE)
         assert made.manifest["graph"]["name"] == str(mine)
-
-
-def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
-    rows = [f"m,date,{at},{1900 + 10 * at},{30 + 5 * at},{70 - 5 * at}" for at in range(8)]
-    (tmp_path / "table.csv").write_text("\n".join(["model,w_name,w_index,w,she,he", *rows, ""]), encoding="utf-8")
-    plain = undertow.score(tmp_path / "table.csv", audit=AUDIT, out=tmp_path / "plain")
-    named = undertow.score(tmp_path / "table.csv", audit=AUDIT, graph="well-specified", out=tmp_path / "named")
-    assert named.manifest["run_key"] == plain.manifest["run_key"]
-    assert (plain.causal_assumptions, "graph" in plain.manifest) == (None, False)
-    assert named.manifest["command"].endswith(f"--audit {AUDIT} --graph well-specified")
-    assert named.causal_assumptions is not None
-    assert "the features determine the label Y" in named.causal_assumptions.caveat
-    assert "X <- G -> Y" in named.causal_assumptions.caveat
-
-
-def test_options_of_a_command_are_written_once() -> None:
-    command = command_with("undertow run p -m 'a b' --seed 3", "graph", "W -> X; W -> Y")
-    assert command == "undertow run p -m 'a b' --seed 3 --graph 'W -> X; W -> Y'"
-    assert command_with(command, "graph", "access") == "undertow run p -m 'a b' --seed 3 --graph access"
-    call = call_with("undertow.audit('p', model=['a', 'b'], chat=True)", "graph", "x\n'y'")
-    assert call == "undertow.audit('p', model=['a', 'b'], chat=True, graph=\"x\\n'y'\")"
-    assert call_with(call, "graph", "z") == "undertow.audit('p', model=['a', 'b'], chat=True, graph='z')"
-    for corrupt in ("undertow.audit('p'", "undertow"):
-        with pytest.raises(ValueError, match="no Python call"):
-            call_with(corrupt, "graph", "z")
 
 
 def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> None:

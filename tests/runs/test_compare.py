@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
 from scipy import optimize, stats
 
 import undertow
 from conftest import make_quick
 from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, outside_audit, record, table, written
+from helpers.figure_checks import words
 from helpers.file_refusal import assert_refused
 from helpers.shared_folders import made_once
 from undertow import audits
@@ -28,7 +28,7 @@ from undertow.metrics.drift.drift_differences import ALIKE, drift_differences
 from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
 from undertow.runs.compare.compare_folders import compare as compare_folders
-from undertow.runs.compare.comparison_report import digits
+from undertow.runs.compare.comparison_report import digits, drawings
 from undertow.runs.compare.equivalence import (
     DIFFERS,
     EQUIVALENT,
@@ -88,9 +88,6 @@ HIGHER: dict[str, list[float]] = {
 
 def numbers(result: Result) -> list[float]:
     return [result.value, result.low, result.high, result.p]
-
-
-# What a difference is.
 
 
 def test_a_difference_by_hand() -> None:
@@ -250,9 +247,6 @@ def test_several_models_are_matched_by_name() -> None:
     assert any("excluded, because the other run lacks it" in note for note in of.notes)
 
 
-# What is refused.
-
-
 SHOTS = {"n_shots": 5}
 REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
     "audit": (lambda f: f, {"audit": "task-specification"}, "task-specification"),
@@ -266,6 +260,8 @@ REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, An
     "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no common item"),
     "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
     "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
+    "column": (lambda f: f.drop(columns="w_index"), {}, "no column 'w_index'"),
+    "no rows": (lambda f: f.iloc[:0], {}, "two has no items"),
 }
 
 
@@ -291,9 +287,6 @@ def test_a_run_without_a_scoring_method_has_an_unknown_scale() -> None:
 def test_several_models_without_a_common_name_are_refused() -> None:
     several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
     assert_refused(("no common models (one; x, y)",), compare, record(table(FIRST)), record(several))
-
-
-# Runs of models.
 
 
 @pytest.mark.parametrize("audit", ASKED)
@@ -329,23 +322,6 @@ def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, audit: str) -
     assert np.isnan([one.p for one in finite]).all()
     assert {verdict(one) for one in finite} == {EQUIVALENT}
     assert all(one.note for one in of.differences if math.isnan(one.value))
-
-
-@pytest.mark.parametrize(
-    ("audit", "column"),
-    [
-        ("task-specification", "prompt"),
-        ("bias-diagnosis", "dimension"),
-        ("occupation-checklist", "question_type"),
-        ("occupation-checklist", "pair"),
-    ],
-)
-def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, audit: str, column: str) -> None:
-    whole = run_of(audit)
-    lacking = replace(whole, observations=whole.observations.drop(columns=column))
-    for first, place in ((whole, "two"), (lacking, "one")):
-        with pytest.raises(UndertowError, match=f"observations of {place} have no column {column!r}"):
-            compare(first, lacking, names=("one", "two"))
 
 
 def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,7 +390,25 @@ def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside:
     assert "Without some of its clusters" in found.note
 
 
-# Margins and verdicts.
+def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a difference would be told with an interval from 0 to 0."""
+
+    def measure(observations: Observations, seed: int) -> list[Result]:
+        return [Result("mean", {}, float(np.mean([sum(one) for one in observations.frame["picks"]])), n=1)]
+
+    def run(picks: Sequence[Sequence[float]]) -> Record:
+        frame = pd.DataFrame({"item": [str(at) for at in range(len(picks))], "picks": list(picks), "model": "m"})
+        return record(frame, audit="outside", design={"groups": []})
+
+    monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
+    first = [[1.0, 2.0], [3.0], [0.5, 1.0]] * 2
+    of = compare(run(first), run([[2.0, 2.0], [5.0], [0.5, 1.5]] * 2))
+    assert not of.identical
+    (found,) = of.differences
+    assert found.value == pytest.approx(3.5 / 3)
+    assert found.low < found.value < found.high
+    assert compare(run(first), run([[one * (1 + 1e-12) for one in row] for row in first])).identical
+    assert not compare(run(first), run([row[:1] for row in first])).identical
 
 
 def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record:
@@ -469,16 +463,8 @@ def test_margins_are_of_their_units() -> None:
         assert_refused(("0 or more",), compare, *sides, margin=wrong)
     with pytest.raises(UndertowError, match=r"'slop'.*'slope'"):
         compare(*sides, margin={"slop": 1.0})
-
-
-def test_margins_of_a_command_line() -> None:
-    read = Margins.from_options(["0.1", "slope=0.01,mean_mass = 2"])
-    assert (read.of_all, read.of) == (0.1, {"slope": 0.01, "mean_mass": 2.0})
-    assert Margins.from_options(read.texts) == read
-    assert Margins.from_value(read.value) == read
-    assert (Margins.from_options([]).texts, Margins.from_options([]).value) == ([], None)
-    for wrong in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["-1"], ["slope=-1"], [""]):
-        assert_refused(("margin",), Margins.from_options, wrong)
+    for texts in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["slope=-1"], [""]):
+        assert_refused(("margin",), Margins.from_options, texts)
 
 
 def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
@@ -573,9 +559,6 @@ def test_of_several_prompts_the_mean_decides() -> None:
     assert math.isfinite(difference(of, "slope_over_prompts").low)
 
 
-# What is claimed of runs that hardly differ.
-
-
 def perturbed(run: Record, by: float, model: str = "two") -> Record:
     """The run of weights that are perturbed a little, which moves each answer by about so many points."""
     frame, rng = run.observations.copy(), np.random.default_rng(6)
@@ -631,57 +614,19 @@ def test_what_a_server_hides_widens_the_interval() -> None:
     assert other.p == 1.0
 
 
-# How often it errs.
-
-
-def noisy(rng: np.random.Generator, n: int, shape: tuple[int, int], noise: tuple[float, float]) -> NDArray[np.float64]:
-    """Answers of n models without drift [model, sentence, value], each with noise of its own at each value: sd, autocorrelation."""
-    (n_sentences, n_values), (sd, shared) = shape, noise
-    of_values = rng.normal(0, sd, (n, n_values))
-    for at in range(1, n_values):
-        of_values[:, at] = shared * of_values[:, at - 1] + math.sqrt(1 - shared**2) * of_values[:, at]
-    of_cells = rng.normal(0, 2, (n, n_sentences, 1)) + rng.normal(0, 2, (n, n_sentences, n_values))
-    return 50 + of_values[:, None] + of_cells
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [0.0, 0.5, 0.8])
-@pytest.mark.parametrize("sd", [0.25, 0.5, 1.0, 2.0])
-def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> None:
-    """100 pairs of runs of 50 sentences at 20 values, as sets of one run; two standard errors are allowed.
-
-    Leaving out sentences alone claimed 13, 35, 57 and 77 in 100, and held the truth in 87, 66, 43 and 23.
-    """
-    rng, n, shape = np.random.default_rng(int(100 * sd + 10 * shared)), 100, (50, 20)
-    index = pd.MultiIndex.from_product(
-        [range(n), range(shape[0]), range(shape[1])], names=["set", "cluster", "w_index"]
-    )
-    base = index.to_frame(index=False)
-    base = base.assign(
-        item=["/".join(map(str, one)) for one in index], challenge="set " + base["set"].astype(str), prompt="", w_name="date",
-        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), other_words=0.0, missing_reason="",
-    )  # fmt: skip
-    frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
-    found = [
-        one
-        for one in audits.load(AUDIT).differences(
-            Observations(frames[0], {"groups": ["female"], "gaps": []}),
-            Observations(frames[1], {"groups": ["female"], "gaps": []}),
-            lambda _: 0.0,
-            0,
-        )
-        if one.measure == "slope"
-    ]
-    assert len(found) == n
-    rejected = np.mean([one.p <= 0.05 for one in found])
-    held = np.mean([one.low <= 0 <= one.high for one in found])
-    most = 0.10 if shared > 0.5 else 0.07
-    assert rejected <= most + 2 * math.sqrt(most * (1 - most) / n)
-    assert held >= (0.90 if shared > 0.5 else 0.93) - 2 * math.sqrt(most * (1 - most) / n)
-
-
-# Folders.
+def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand = {name: [one + 2 * at for one in FIRST["a"]] for at, name in enumerate(SIX)}
+    moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
+    of = compare(record(table(by_hand)), record(table(moved, "two")))
+    made = {one.name: one for one in drawings([of])}["difference_mean_mass"]
+    assert {"female", "male", "other_words (no interval)"} <= set(words(made.figure))
+    assert "other_words 0.00 (no interval)" in made.alt
+    assert "of 3" not in made.caption
+    still = [replace(one, value=0.0) for one in of.differences]
+    assert drawings([replace(of, differences=still)]) == []
+    monkeypatch.setattr("undertow.runs.compare.comparison_report.MAX_ROWS", 2)
+    (fewer,) = [one for one in drawings([of]) if one.name == "difference_mean_mass"]
+    assert "2 strongest of 3" in fewer.caption
 
 
 @pytest.fixture

@@ -89,9 +89,6 @@ def part(of: Run) -> dict[str, Any]:
     return dict(found)
 
 
-# What `auto` is.
-
-
 @pytest.mark.parametrize(
     ("kind", "instructions", "cuda", "expected", "limit"),
     [
@@ -142,9 +139,6 @@ def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert precisions.free_bytes("cpu", "cpu") == 5
 
 
-# The sample.
-
-
 def items_of(sizes: Mapping[str, int]) -> list[Item]:
     query = ContinuationQuery("a", ("b", "c"))
     return [Item(f"{name}{at}", query, {}, cluster=name) for name, size in sizes.items() for at in range(size)]
@@ -173,9 +167,6 @@ def test_how_much_is_drawn(n_clusters: int, size: int, n_items: int, expected: i
         assert drawn != sample_clusters(items, n_items, 1)
 
 
-# Answers.
-
-
 BLANK = ClozeQuery(("", " ran."), (Option("f", ("she",)), Option("f", ("her",)), Option("m", ("he",))))
 
 
@@ -199,9 +190,6 @@ def test_gaps_are_over_what_both_were_asked() -> None:
     assert told["largest_nats"] == pytest.approx(2.0)
     assert told["turned_percent"] == pytest.approx(100 / 3)
     assert told["one_sided"] == 2, "a word that only one gives any probability, and a query that only one answers"
-
-
-# Planted errors.
 
 
 def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
@@ -290,9 +278,6 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
     assert (slope(full).q < 0.05) is not claimed
-
-
-# Results that are moved.
 
 
 def drift(**parts: Any) -> Result:
@@ -479,9 +464,6 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
     assert told["unknown_results"] == 0
 
 
-# Every audit.
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("audit", briefly(sorted(audits.names(), key="spurious-correlation".__ne__)))
 def test_every_audit_can_be_read_again_in_part(audit: str, plant: Plant, tmp_path: Path) -> None:
@@ -541,9 +523,6 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
     assert len(fresh) + len(again) == full.manifest["counts"]["queries"], "all that was read again, this run asks too"
 
 
-# What is kept.
-
-
 def _but_for_intervals(of: Run) -> dict[str, Any]:
     """What was read, without how it stands to the intervals of the run, which another seed draws again."""
     return {name: value for name, value in part(of).items() if name != "difference_over_halfwidth"}
@@ -583,9 +562,6 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path, monk
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
 
 
-# Where it cannot be known.
-
-
 @pytest.mark.page
 @pytest.mark.parametrize("how", briefly(["no room", "refused"]))
 def test_what_cannot_be_read_again_is_warned_of(
@@ -608,9 +584,6 @@ def test_what_cannot_be_read_again_is_warned_of(
     make_quick(monkeypatch)
     again = undertow.score(tmp_path / "run")
     assert again.manifest["precision"] == found.manifest["precision"]
-
-
-# A real network.
 
 
 @pytest.mark.slow

@@ -58,9 +58,6 @@ def one_of(folder: Path, **keys: object) -> RuleResult:
     return judged
 
 
-# Which number is judged.
-
-
 NUMBERS = {
     "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
     "n": 90.0, "n_missing": 10.0, "missing_percent": 10.0, "detectable_slope": 0.2,
@@ -137,9 +134,6 @@ def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outc
         tmp_path, rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
     )
     assert judged.outcome == outcome, judged.sentence
-
-
-# What does not pass though nothing failed.
 
 
 @pytest.mark.parametrize(
@@ -255,9 +249,6 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
     assert gate.status == 1
 
 
-# What is refused before a run is opened.
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -277,9 +268,6 @@ def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(pla
 def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
     path = rules(tmp_path, text)
     assert_refused((path, *words), check, [tmp_path / "no such run"], path)
-
-
-# Against a baseline.
 
 
 def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
@@ -379,9 +367,6 @@ def test_a_baseline_is_needed_and_used(place: Path) -> None:
     (judged,) = all_of(place, gap_rule(against="baseline", optional=True))
     assert judged.outcome == SKIPPED
     assert_refused(("baseline",), check, [place / "run"], rules(place, gap_rule()), place / "run")
-
-
-# JUnit.
 
 
 def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:

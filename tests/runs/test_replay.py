@@ -100,9 +100,6 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
     assert again.manifest["model_identity"]["dtype"] == "as recorded"
 
 
-# One of several.
-
-
 BOTH = ["toy", "toy:slope=-5", "hiding"]
 
 
@@ -148,9 +145,6 @@ def test_what_was_not_asked_is_missing_with_a_reason(
     assert (reasons != "").sum() == again.manifest["counts"]["missing"] == n_missing
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
-
-
-# Refusals.
 
 
 def table(folder: Path) -> None:
