@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +112,8 @@ def test_auto_is_bfloat16_where_the_machine_is_fast_at_it(  # noqa: PLR0917 - a 
 
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the files of a model it is unpacked beside its packed weights; on a card it is loaded through memory."""
+    room = precisions.free_bytes("cpu", "cpu")
+    assert room is None or 2**26 < room < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "some, and not all"
     monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
     assert precisions.memory_shortage(1.2e9, "cpu", gguf=False) == ""
     for n_parameters, place, gguf, needed in (
@@ -125,18 +126,6 @@ def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precisions.memory_shortage(1.1e9, "cuda:1", gguf=False) == ""
     monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: None)
     assert precisions.memory_shortage(7e12, "mps", gguf=True) == ""
-
-
-def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert precisions.available_bytes("MemTotal: 16 kB\nMemAvailable:     12 kB\n") == 12 * 1024
-    with pytest.raises(ValueError, match="MemAvailable"):
-        precisions.available_bytes("MemTotal: 16 kB\n")
-    room = precisions.free_bytes("cpu", "cpu")
-    if sys.platform == "linux":
-        assert room is not None
-        assert 2**26 < room < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "some, and not all: this runs"
-        monkeypatch.setattr(precisions, "available_bytes", lambda meminfo: 5)
-        assert precisions.free_bytes("cpu", "cpu") == 5
 
 
 def items_of(sizes: Mapping[str, int]) -> list[Item]:
@@ -299,6 +288,18 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert untested.extras == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
     even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
+    ends = {
+        f"{of}_{end}": at for of in ("corrected", "sentences", "values") for end, at in (("low", 0.5), ("high", 1.5))
+    }
+    tests = {"values_p": 0.02, "values_q": 0.03}
+    found = moved_by(drift(extras={**ends, **tests, "n_w": 30.0}), 0.5).extras
+    assert {name: found[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
+    assert found["values_p"] == pytest.approx(2 * stats.norm.sf(stats.norm.isf(0.02 / 2) / 2))
+    assert found["values_q"] == pytest.approx(1.5 * found["values_p"])
+    # Half an interval that is that of its test is as sure at its end as any other, however few the clusters are.
+    of_trend = {"n_clusters": 7.0, "sentences_df": 5.2, "values_p": 1.0, "values_q": 1.0}
+    moved = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, extras=of_trend), 0.4)
+    assert (moved.p, moved.extras["values_p"]) == pytest.approx((0.05, 0.05), abs=1e-4)
 
 
 @pytest.mark.parametrize("n_clusters", [6, 7, 20])
@@ -313,30 +314,6 @@ def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_o
     even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, extras={"n_clusters": float(n_clusters)})
     assumed = stats.norm.isf(moved_by(even, 0.4).p / 2)
     assert assumed == pytest.approx(np.mean(standard_errors), rel=0.02)
-
-
-def test_half_an_interval_that_is_that_of_its_test_has_p_of_five_percent() -> None:
-    """Whatever its shape is: at its end it is as sure as any other."""
-    of_trend = {"n_clusters": 7.0, "sentences_df": 5.2, "values_p": 1.0, "values_q": 1.0}
-    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, extras=of_trend)
-    moved = moved_by(even, 0.4)
-    assert moved.p == pytest.approx(0.05, abs=1e-4)
-    assert moved.extras["values_p"] == pytest.approx(0.05, abs=1e-4)
-
-
-def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() -> None:
-    ends = {
-        f"{kind}_{end}": at
-        for kind in ("corrected", "sentences", "values")
-        for end, at in (("low", 0.5), ("high", 1.5))
-    }
-    tests = {"values_p": 0.02, "values_q": 0.03}
-    found = moved_by(drift(extras={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
-    assert {name: found.extras[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
-    z = stats.norm.isf(0.02 / 2)
-    assert found.extras["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
-    assert found.extras["values_q"] == pytest.approx(1.5 * found.extras["values_p"])
-    assert (found.extras["n_w"], found.extras["autocorrelation"]) == (30.0, 0.3)
 
 
 class Claims:
@@ -430,26 +407,23 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
 
 def test_models_of_one_slope_share_the_place_and_a_single_prompt_is_named() -> None:
     group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
-    values = (("a", 2.0, ""), ("b", -2.0, "A"), ("c", 0.5, ""))
-    sure: dict[str, Any] = {"null_value": 0.0, "p": 1e-9, "q": 1e-9}
-    gaps = [
-        Result("slope_gap", {"model": name, **group, "prompt": prompt}, value, value - 0.1, value + 0.1, **sure)
-        for name, value, prompt in values
-    ]
-    frame = pd.DataFrame({"model": [name for name, *_ in values]})
-    (finding,) = comparison_findings(gaps, frame, {})
-    assert "moves most with date in a and b by prompt A, by 2" in finding.text
-    assert "and least in c, by 0.5" in finding.text
-    # Of other lists, the change over its own list ranks a model; one without a test is left out.
-    longer = replace(gaps[2], extras={"first": 0.0, "last": 9.0})
-    (finding,) = comparison_findings([gaps[0], longer, replace(gaps[1], value=99.0, p=math.nan)], frame, {})
-    assert (
-        "moves most with date in c, by 9.0 percentage points over the whole list, and least in a, by 2" in finding.text
+    a, b, c = (
+        Result("slope_gap", {"model": name, **group, "prompt": prompt}, value, null_value=0.0, p=1e-9, q=1e-9)
+        for name, value, prompt in (("a", 2.0, ""), ("b", -2.0, "A"), ("c", 0.5, ""))
     )
-    (alike,) = comparison_findings(gaps[:2], frame[:2], {})
-    assert "moves equally far with date" in alike.text
-    assert "but not in the same direction" in alike.text
-    assert "most" not in alike.text
+
+    def told(*gaps: Result) -> str:
+        (finding,) = comparison_findings(gaps, pd.DataFrame({"model": list("abc")[: len(gaps)]}), {})
+        return finding.text
+
+    assert "moves most with date in a and b by prompt A, by 2" in told(a, b, c)
+    assert "and least in c, by 0.5" in told(a, b, c)
+    # Of other lists, the change over its own list ranks a model; one without a test is left out.
+    text = told(a, replace(c, extras={"first": 0.0, "last": 9.0}), replace(b, value=99.0, p=math.nan))
+    assert "moves most with date in c, by 9.0 percentage points over the whole list, and least in a, by 2" in text
+    assert "moves equally far with date" in told(a, b)
+    assert "but not in the same direction" in told(a, b)
+    assert "most" not in told(a, b)
 
 
 def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:

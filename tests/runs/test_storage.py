@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.answering import change_json
 from helpers.cli_refusal import refused
 from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
@@ -51,42 +51,26 @@ def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
-def with_text(name: str, text: str, encoding: str = "utf-8") -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / name).write_text(text, encoding=encoding)
-
-    return change
+def with_text(text: str, encoding: str = "utf-8") -> Callable[[Path], object]:
+    return lambda folder: (folder / MANIFEST).write_text(text, encoding=encoding)
 
 
-def with_entry(name: str, value: object) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        (folder / MANIFEST).write_text(json.dumps(manifest | {name: value}), encoding="utf-8")
-
-    return change
+def with_entry(**entry: object) -> Callable[[Path], None]:
+    return lambda folder: change_json(folder / MANIFEST, **entry)
 
 
-def without_column(folder: Path) -> None:
-    """A table that is whole, but not this run's: a column that the design names is not there."""
-    pd.read_parquet(folder / OBSERVATIONS).drop(columns="female").to_parquet(folder / OBSERVATIONS)
-
-
-DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, "run"),
     "no manifest": (without(MANIFEST), MANIFEST),
-    "manifest without a seed": (with_entry("seed", None), "seed"),
-    "manifest that says one thing twice": (with_text(MANIFEST, '{"seed": 0, "seed": 1}'), "'seed'"),
-    "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
-    "unknown audit": (with_entry("audit", "nosuch"), "nosuch"),
-    "observations of another table": (without_column, "female"),
+    "manifest that says one thing twice": (with_text('{"seed": 0, "seed": 1}'), "'seed'"),
+    "manifest of another encoding": (with_text("{}", "utf-16"), MANIFEST),
+    "unknown audit": (with_entry(audit="nosuch"), "nosuch"),
     "no observations": (without(OBSERVATIONS), OBSERVATIONS),
-    "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), RESULTS),
-    "results without a group": (with_text(RESULTS, '{"results": [{"value": 1}]}'), RESULTS),
 }
 """What is wrong with a run folder, and what a refusal names."""
 
 
-@pytest.mark.parametrize("case", briefly(DAMAGE, 8))
+@pytest.mark.parametrize("case", briefly(DAMAGE, 4))
 def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Path, cli: Cli) -> None:
     damage, word = DAMAGE[case]
     damage(copied)
@@ -94,7 +78,7 @@ def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Pa
     for command in ("report", "score"):
         refused(cli(command, "run"), word)
     assert contents(copied) == before
-    if case not in ("unknown audit", "observations of another table"):
+    if case != "unknown audit":
         with pytest.raises(undertow.UndertowError, match=re.escape(word)):
             read_record(copied)
 
@@ -162,7 +146,7 @@ def test_another_run_is_replaced_only_when_asked(copied: Path, cli: Cli) -> None
     assert stems != {"date_mgc_toy"}
 
 
-@pytest.mark.parametrize("damage", [half(MANIFEST), with_entry("schema_version", 99)])
+@pytest.mark.parametrize("damage", [half(MANIFEST), with_entry(schema_version=99)])
 def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
     damage: Callable[[Path], None], copied: Path, finished: Path
 ) -> None:
@@ -189,7 +173,7 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
     assert (old.exists(), fresh.exists()) == (False, True)
 
 
-CHANGES = [with_entry("code_sha256", "0" * 64), half(OBSERVATIONS), without("report.html")]
+CHANGES = [with_entry(code_sha256="0" * 64), half(OBSERVATIONS), without("report.html")]
 
 
 @pytest.mark.parametrize("change", briefly(CHANGES, 2))
