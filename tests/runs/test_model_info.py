@@ -11,13 +11,12 @@ from undertow.runs.folder.model_info import checkpoint, expand_patterns, read_mo
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(in_folder: Path) -> Path:
     """Where names are looked for: checkpoints of a run, a folder without a number, and a file beside them."""
-    monkeypatch.chdir(tmp_path)
     for name in ("checkpoint-1000", "checkpoint-20", "checkpoint-3", "final", "best"):
-        (tmp_path / "run" / name).mkdir(parents=True)
-    (tmp_path / "run" / "checkpoint-5").write_text("no folder")
-    return tmp_path
+        (in_folder / "run" / name).mkdir(parents=True)
+    (in_folder / "run" / "checkpoint-5").write_text("no folder")
+    return in_folder
 
 
 def test_a_pattern_stands_for_the_folders_that_it_matches_by_training_step(
@@ -48,11 +47,8 @@ def test_a_pattern_stands_for_the_folders_that_it_matches_by_training_step(
 def test_a_pattern_that_goes_back_or_matches_no_folder_is_refused(pattern: str, folder: Path) -> None:
     assert_refused((pattern,), expand_patterns, [pattern])
     assert expand_patterns(["run/../run/b*"]) == ["run/../run/best"]
-
-
-@pytest.mark.parametrize("names", [["toy", "toy:slope=3", "toy"], ["run/checkpoint-20", "run/checkpoint-*"], []])
-def test_no_model_and_a_model_named_twice_are_refused(names: list[str], folder: Path) -> None:
-    assert_refused((repr(names[0]),) if names else ("-m",), expand_patterns, names)
+    assert_refused(("'run/checkpoint-20' is named twice",), expand_patterns, ["run/checkpoint-20", "run/checkpoint-*"])
+    assert_refused(("-m",), expand_patterns, [])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +68,9 @@ def test_a_checkpoint_says_its_step_and_whose_it_is(name: str, step: int | None,
     assert checkpoint(str(tmp_path / "step-3")) == checkpoint("someone/checkpoint-500") == {}
 
 
-def about(tmp_path: Path, text: str | bytes) -> Path:
+def about(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "about.toml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -94,7 +90,7 @@ parameters = 7_000_000_000
         "run/checkpoint-20": {},
     }
     assert read_model_info(None) == {}
-    marked = about(tmp_path, b"\xef\xbb\xbf[models.toy]\nparameters = 5\n")
+    marked = about(tmp_path, "\ufeff[models.toy]\nparameters = 5\n")
     assert read_model_info(marked) == {"toy": {"parameters": 5}}
     hint = "[models.'Qwen2.5-0.5B']"
     assert_refused((hint,), read_model_info, about(tmp_path, "[models.Qwen2.5-0.5B]\nparameters = 1e9"))
@@ -112,13 +108,8 @@ parameters = 7_000_000_000
           for value in ('"135M"', "true", "0", "nan")),
         ("[models.toy]\nobjective = 3", "objective"),
         ("[models.toy", "TOML"),
-        (b"[models.toy]\nobjective = '\xff'", "byte 26"),
-        pytest.param("models = " + "[" * 20_000, "TOML", id="too deep"),
-        pytest.param("[models.toy]\nparameters = 1" + "0" * 400, "parameters", id="too large for a number"),
     ],
 )  # fmt: skip
-def test_a_damaged_file_about_models_is_refused_by_its_key(text: str | bytes, named: str, tmp_path: Path) -> None:
+def test_a_damaged_file_about_models_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
     path = about(tmp_path, text)
     assert_refused((path, named), read_model_info, path)
-    for path in (tmp_path / "nosuch.toml", tmp_path):
-        assert_refused((path,), read_model_info, path)

@@ -68,13 +68,15 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     assert other_words["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
 
-@pytest.mark.parametrize("w", [["date", "place"], "file"])
-def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "w"), [("toy:slope=-4", ["date", "place"]), ("toy:slope=-4", "file"), (["toy", "toy:slope=-5"], "date")]
+)
+def test_printed_command_and_call_repeat_the_run(
+    model: str | list[str], w: str | list[str], cli: Cli, tmp_path: Path
+) -> None:
     towns = tmp_path / "my towns.txt"
     towns.write_text("Rome\nParis\nOslo\nBern\n")
-    run = undertow.audit(
-        PROBE, model="toy:slope=-4", w=towns if w == "file" else w, limit=60, seed=1, out=tmp_path / "run"
-    )
+    run = undertow.audit(PROBE, model, w=towns if w == "file" else w, limit=60, seed=1, out=tmp_path / "run")
     again = undertow.score(run.folder, seed=9, out=tmp_path / "other seed")
     exec(f"{str(run.manifest['python'])[:-1]}, out={str(tmp_path / 'called')!r})", {"undertow": undertow})
     for made, out in ((run, "repeated"), (again, "scored")):
@@ -82,6 +84,10 @@ def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, t
         assert cli(*words[1:], "--out", str(tmp_path / out)).returncode == 0
     for made, out in ((run, "called"), (run, "repeated"), (again, "scored")):
         assert (tmp_path / out / "results.json").read_bytes() == (made.folder / "results.json").read_bytes()
+        manifest = undertow.load_run(tmp_path / out).manifest
+        assert [manifest[name] == made.manifest[name] for name in ("command", "python", "run_key", "design")] == [
+            True
+        ] * 4
 
 
 def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: Path) -> None:

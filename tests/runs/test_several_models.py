@@ -72,13 +72,6 @@ def add(script: Script) -> Add:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def about(shared_base: Path) -> Path:
     """A file that describes models."""
     return made_once(shared_base, "about-models", lambda made: (made / "about.toml").write_text(ABOUT)) / "about.toml"
@@ -166,21 +159,6 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     assert len({part["challenge_sha256"] for part in parts}) == 1
 
 
-def test_the_printed_command_and_call_repeat_the_run(both: Run, cli: Cli, tmp_path: Path) -> None:
-    words = shlex.split(str(both.manifest["command"]))
-    assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
-    assert cli(*words[1:], "--out", str(tmp_path / "again")).returncode == 0
-    check_repeats(both, tmp_path / "again")
-    exec(f"{str(both.manifest['python'])[:-1]}, out={str(tmp_path / 'called')!r})", {"undertow": undertow})
-    check_repeats(both, tmp_path / "called")
-
-
-def check_repeats(run: Run, again: Path) -> None:
-    assert (again / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
-    for name in ("command", "python", "run_key", "design"):
-        assert undertow.load_run(again).manifest[name] == run.manifest[name]
-
-
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     asked = add("served", lost=frozenset({1, 4}))
     controls = 8 + 5  # sentences that decide their answer, of which nothing is measured
@@ -221,12 +199,12 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     ],
 )
 def test_one_that_cannot_be_asked_stops_all(
-    asked: list[str], more: dict[str, Any], expected: str, add: Add, folder: Path
+    asked: list[str], more: dict[str, Any], expected: str, add: Add, in_folder: Path
 ) -> None:
     n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)}), add("exact", {GENERATION: (EXACT,)})]
     assert_refused((expected,), undertow.audit, AUDIT, model=asked, **more, **TINY)
     assert (n_stored(), n_asked) == (0, [[], [], []])
-    assert not list(folder.iterdir())
+    assert not list(in_folder.iterdir())
 
 
 @pytest.mark.parametrize("order", briefly([["served", "toy"], ["toy", "served"]]))
@@ -271,7 +249,7 @@ def test_a_model_without_any_answer_leaves_the_others_alone(
 
 @pytest.mark.page
 def test_what_is_said_about_the_models_of_a_table_is_drawn(
-    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    in_folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
         {"model": model, "w_name": "season", "w_index": index, "w": season, "text_index": text}
