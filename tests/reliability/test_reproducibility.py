@@ -10,7 +10,7 @@ import locale
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.answering import TOLERANCE_NATS, answers
 from helpers.sampled_cases import briefly
 from helpers.shared_folders import made_once
 from undertow import audits, models
 from undertow.audits.base import Sampling
 from undertow.data.documents.task_wordings import TASKS
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import run_queries
-from undertow.models.base import BatchLimits, ModelHandle, ModelRequest
+from undertow.models.base import BatchLimits, ModelRequest
 from undertow.runs.folder.storage import MANIFEST
-from undertow.types import EXACT, Query
 
-TOLERANCE_NATS = 1e-4
 RUNS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"challenge": "mgt", "w": "date", "date_count": 5, "limit": 40},
     "occupation-checklist": {"n_pairs": 3, "n_occupations": 3},
@@ -129,53 +126,27 @@ def test_another_process_place_order_hash_seed_locale_and_time_zone_change_no_by
     assert_same(once, ran(tmp_path / "another place" / "with a ü", names[::-1], changed, told=told))
 
 
-KINDS = {"causal": "tiny_llama", "masked": "trained_bert", "seq2seq": "trained_t5"}
-
-
-def questions(limit: int) -> list[Query]:
-    """Sentences of the package with one blank each."""
+@pytest.mark.slow
+@pytest.mark.parametrize("network_name", briefly(["tiny_llama", "trained_bert", "trained_t5"]))
+def test_threads_budgets_and_trees_change_the_last_digits_only(
+    network_name: str, network: Callable[[str], str], tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch", reason="the model extra is not installed")
     audit = audits.load("spurious-correlation")
     settings = audit.Settings(challenge="mgt", w="date", date_count=6)
-    return [item.query for item in next(audit.items(settings, Sampling(limit, 0)))]
-
-
-def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Of each option of each query [query, option]."""
-    found = ModelHandle(model.identity, lambda: model)
-    with AnswerCache(store) as kept:
-        answers = run_queries(found, queries, kept, EXACT, lambda done, total: None).scores.answers
-    assert not any(answer.missing_reason for answer in answers)
-    return np.array([answer.logprobs_nats for answer in answers])
-
-
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    torch = pytest.importorskip("torch", reason="the model extra is not installed")
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", briefly(KINDS))
-def test_threads_budgets_and_trees_change_the_last_digits_only(
-    kind: str, threads: Callable[[int], None], network: Callable[[str], str], tmp_path: Path
-) -> None:
-    model: Any = models.resolve(ModelRequest(network(KINDS[kind]))).open()
-    as_it_is = model.limits
-    assert (as_it_is.tree_depth > 0) == (kind == "causal")
-    ways = {
-        "as it is": (1, as_it_is),
-        "small packs": (1, BatchLimits(60, as_it_is.tree_depth)),
-        "batches": (2, BatchLimits(300, 0)),
-        "one by one": (1, BatchLimits(1, 0)),
-    }
-    read = {}
-    for name, (n_threads, model.limits) in ways.items():
-        threads(n_threads)
-        read[name] = logprobs(model, questions(12), tmp_path / f"{name}.sqlite")
-    first = read["as it is"]
-    assert np.isfinite(first).all()
-    assert np.ptp(first, axis=0).max() > 100 * TOLERANCE_NATS
-    for way, found in read.items():
-        assert np.abs(found - first).max() < TOLERANCE_NATS, way
+    queries = [item.query for item in next(audit.items(settings, Sampling(12, 0)))]
+    model: Any = models.resolve(ModelRequest(network(network_name))).open()
+    as_it_is, n_before = model.limits, torch.get_num_threads()
+    assert (as_it_is.tree_depth > 0) == (network_name == "tiny_llama")
+    ways = ((1, as_it_is), (1, BatchLimits(60, as_it_is.tree_depth)), (2, BatchLimits(300, 0)), (1, BatchLimits(1, 0)))
+    read = []
+    try:
+        for n_threads, model.limits in ways:
+            torch.set_num_threads(n_threads)
+            found = answers(model, queries, tmp_path / f"{len(read)}.sqlite")
+            read.append(np.array([answer.logprobs_nats for answer in found]))
+    finally:
+        torch.set_num_threads(n_before)
+    assert np.isfinite(read).all()
+    assert np.ptp(read[0], axis=0).max() > 100 * TOLERANCE_NATS
+    assert np.abs(np.array(read) - read[0]).max() < TOLERANCE_NATS

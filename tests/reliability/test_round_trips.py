@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.gate_runs import MANIFEST
-from undertow.audits.recorded_masses import read_recorded
 from undertow.data.challenges import challenge_file
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.templates.covariates import numbers_of
@@ -118,27 +117,6 @@ def test_documents(rows: list[tuple[str, str, str, str, bool]], ending: str) -> 
         [one.id, one.text, "yes" if one.biased else "no", one.dimension, one.span, one.rephrasing]
         for one in found.evaluation
     ] == [row[:-1] for row in table[1:]]
-
-
-MASS = st.integers(0, 330).map(lambda tenths: tenths / 10)
-
-
-@property_of(
-    st.lists(st.tuples(TEXT, MASS, MASS), min_size=1, max_size=5, unique_by=lambda row: row[0]),
-    st.sampled_from(["csv", "csv.gz", "parquet"]),
-)
-def test_recorded_masses(rows: list[tuple[str, float, float]], ending: str) -> None:
-    table = pd.DataFrame(rows, columns=["w", "he", "she"])
-    table = table.assign(model="m", w_name="date", w_index=range(len(rows)), text="one", unit="percent")
-    path = scratch() / f"masses.{ending}"
-    if ending == "parquet":
-        table.to_parquet(path)
-    else:
-        table.to_csv(path, index=False)
-    frame, groups, _ = read_recorded(path)
-    assert groups == ["he", "she"]
-    assert frame["w"].tolist() == table["w"].tolist()
-    assert frame[["he", "she"]].to_numpy().tolist() == table[["he", "she"]].to_numpy().tolist()
 
 
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
