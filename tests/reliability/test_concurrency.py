@@ -114,7 +114,6 @@ def whole(folder: Path) -> str:
 @pytest.mark.parametrize("n", [1, pytest.param(15, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("keys", ["different", "same"])
 def test_folders_are_moved_into_place_one_by_one(keys: str, n: int, tmp_path: Path) -> None:
-    """The same run twice, thrice: each is written. Different ones: the first has the place, the others are refused."""
     names = ["one"] * 3 if keys == "same" else ["one", "two", "three"]
     for number in range(n):
         place = tmp_path / str(number)
@@ -236,7 +235,6 @@ WAITS: Mapping[str, tuple[Held, Callable[[Path], None], type[Exception]]] = {
 def test_a_long_wait_is_told_once_and_then_goes_on(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What others wait for is let go as soon as they have said that they wait."""
     held, wants, _ = WAITS[what]
     with held(tmp_path) as stop_worker:
         notify = _folders.notify

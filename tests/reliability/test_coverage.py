@@ -121,7 +121,6 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["slope", "difference"])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(kind: str) -> None:
-    """Within two and a half standard errors of 200 audits."""
     held, n = KINDS[kind](N_SHORT, 10, np.random.default_rng(3))
     assert n == N_SHORT
     assert abs(held / n - 0.95) <= 0.04, held / n

@@ -112,7 +112,6 @@ class KilledAudit:
         assert done.returncode, "the command ended before the event came"
 
     def resume(self) -> None:
-        """The same command, to its end."""
         kept, finished = stored_in(self.cache), (self.folder / MANIFEST).is_file()
         done, _ = self.run(self.folder, self.cache)
         assert (done.returncode, done.stderr) == (0, "")
@@ -140,7 +139,6 @@ def names(folder: Path) -> set[str]:
 def test_an_audit_that_is_killed_goes_on_where_it_was(
     audit: str, moments: list[Moment], tmp_path: Path, measured: Callable[[str], None]
 ) -> None:
-    """In the soak every audit, at six moments that are drawn."""
     killed, draw = KilledAudit([audit, *COMMANDS[audit]], tmp_path), random.Random(f"{SEED} {audit}")
     moments = moments or [(STORE, draw.uniform(0, 0.9)), *((FILES, draw.random()) for _ in range(5))]
     for moment in moments:

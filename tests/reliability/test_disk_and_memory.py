@@ -57,13 +57,11 @@ class Disk:
         self.seen = Path(f"/proc/{holder}/root{place}")
 
     def here(self, *words: object) -> None:
-        """Run something where the disk is."""
         enter = ["nsenter", f"--target={self.holder}", "--mount"]
         enter += ["--user", "--preserve-credentials"] if "--map-root-user" in (apart() or ()) else []
         subprocess.run([*enter, *map(str, words)], check=True, capture_output=True)
 
     def mount(self, size: int) -> None:
-        """An empty one of so many bytes, over whatever was mounted."""
         self.here("mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.place)
 
     def again(self, *options: str) -> None:
@@ -166,7 +164,6 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
 
 @pytest.fixture
 def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
-    """Two runs to compare, score and tell."""
     one, other = (
         finished_run("spurious-correlation", model, w="date", limit=90, page=True, resamples=True)
         for model in ("toy", "toy:slope=-5")

@@ -1,8 +1,4 @@
-"""One field of a stored file that was changed is refused by its name, or changes nothing: never a traceback, never a hang.
-
-The kinds are those of `helpers.stored_kinds`: run folders of all audits, comparisons, recorded tables, networks, records of the lab,
-logs of lm-evaluation-harness and of Inspect, judgements. Rules and challenges are edited in `test_fuzz_readers.py`.
-"""
+"""One field of a stored file that was changed is refused by its name, or changes nothing: never a traceback, never a hang."""
 
 from __future__ import annotations
 

@@ -28,11 +28,9 @@ NAMES = (
 @pytest.fixture(scope="module")
 def by_name(finished_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Reader]:
     run = finished_run("spurious-correlation", "toy", w="date", limit=90)
-    return readers(run, log_files(tmp_path_factory.mktemp("log")))
-
-
-def test_every_reader_is_fed(by_name: Mapping[str, Reader]) -> None:
-    assert tuple(by_name) == NAMES
+    found = readers(run, log_files(tmp_path_factory.mktemp("log")))
+    assert tuple(found) == NAMES
+    return found
 
 
 @pytest.mark.parametrize("n", [N_SHORT, pytest.param(N_LONG, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])

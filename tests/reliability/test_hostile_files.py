@@ -1,7 +1,4 @@
-"""Inputs made to harm: sizes that lie, nesting without end, pipes in the place of files, archives that reach elsewhere.
-
-Beside them a plain test for each fault that fuzzing has found, so that it stays mended without it.
-"""
+"""Inputs made to harm: sizes that lie, nesting without end, pipes in the place of files, archives that reach elsewhere."""
 
 from __future__ import annotations
 
@@ -194,7 +191,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("what", ["pipe", "device", "socket"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_refuses_what_is_no_file_at_once(what: str, name: str, tmp_path: Path) -> None:
-    """A pipe that nobody writes to, a device without end, and a socket, where a path is given."""
     (tmp_path / "t.csv").write_text(MASSES, encoding="utf-8")
     (tmp_path / "r").mkdir()
     for word in [word for word in COMMANDS[name] if "X." in word]:

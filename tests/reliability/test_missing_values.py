@@ -1,8 +1,4 @@
-"""No number that was not measured: what cannot be had is NaN with a reason, all the way to the page, and no finding is claimed.
-
-First every function of the statistics with numbers that nobody can compute with; then every audit with models that give no
-answers, the same answer to everything, certain ones, or hardly any question; then tables with holes in them.
-"""
+"""No number that was not measured: what cannot be had is NaN with a reason, all the way to the page, and no finding is claimed."""
 
 from __future__ import annotations
 
@@ -48,7 +44,6 @@ vectors = st.lists(st.one_of(st.sampled_from(NASTY), ordinary), max_size=7).map(
 
 
 def numbers(found: object) -> Iterator[float]:
-    """Every float within a result."""
     if is_dataclass(found):
         for one in fields(found):
             yield from numbers(getattr(found, one.name))
@@ -315,7 +310,6 @@ OF_WORDS = ("spurious-correlation", "task-specification")
 def test_a_model_that_says_the_same_to_everything_moves_nothing(
     name: str, says: str, script: Script, tmp_path: Path
 ) -> None:
-    """No drift, no detection: whatever is alike everywhere is found nowhere. Audits of answers may find wrong ones."""
     script(SAYS[says], OF_ALL)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert_honest(run)

@@ -46,8 +46,6 @@ def said(number: int) -> Answer:
 
 
 class Made:
-    """Answers a prompt by its number, batch by batch."""
-
     card, notes = CARD, ()
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
@@ -177,7 +175,6 @@ def _while_logging(batch: int, before: Files, after: Files, index: bytes | None,
 
 
 def held(store: AnswerCache) -> tuple[int, ...]:
-    """The batches that are there, all of each: of none a part."""
     found = store.get(CARD.key(EXACT), DIGESTS)
     for digest, answer in found.items():
         assert answer == WHOLE[DIGESTS.index(digest)]

@@ -129,7 +129,6 @@ JSON_VALUE = st.recursive(
 
 @property_of(st.data())
 def test_runs(data: st.DataObject) -> None:
-    """A run folder, with whatever texts and numbers its results hold."""
     number = NUMBER | st.just(math.nan)
     results = [
         Result(

@@ -1,7 +1,4 @@
-"""What comes from elsewhere is read and never run: no pickle, no code of a model's, no template that reaches out, no path that climbs.
-
-Attacks leave a folder behind if they succeed; that is looked for. The source is looked through as well.
-"""
+"""What comes from elsewhere is read and never run: no pickle, no code of a model's, no template that reaches out, no path that climbs."""
 
 from __future__ import annotations
 
@@ -46,8 +43,6 @@ def test_no_module_runs_what_it_reads() -> None:
 
 
 class Attack:
-    """Leaves a folder behind when it is unpickled."""
-
     def __init__(self, left: Path) -> None:
         self.left = left
 
@@ -65,7 +60,6 @@ def left(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(network: Callable[[str], str], tmp_path: Path) -> Path:
-    """A good model of the test's own."""
     return Path(shutil.copytree(network("tiny_llama"), tmp_path / "model"))
 
 

@@ -62,8 +62,6 @@ RunOf = Callable[..., Record]
 
 @pytest.fixture
 def run_of(shared_base: Path) -> RunOf:
-    """Reads a run of an audit, made once and without a page."""
-
     def read(audit: str, model: str = "toy") -> Record:
         def make(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
@@ -589,7 +587,6 @@ def test_a_difference_below_the_last_decimal_has_an_exponent(value: float, told:
 
 
 def test_what_a_rounding_decides_is_not_claimed(load_outside: Callable[[str], None]) -> None:
-    """Answers alike to nine digits, on both sides of a threshold."""
     load_outside("threshold")
     scores = np.full(8, 0.5)
     (found,) = compare(outside((scores - 1e-12).tolist(), "x"), outside((scores + 1e-12).tolist(), "y")).differences
@@ -631,7 +628,6 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
 
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
-    """The folders of two runs, in tmp_path."""
     second = record(table(SECOND, "two"), run_key="l")
     return [written(record(table(FIRST)), tmp_path / "a"), written(second, tmp_path / "b")]
 
@@ -687,7 +683,6 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
 
 
 def several(names: str, shift: float = 0.0) -> Record:
-    """A run of several models, the later ones higher."""
     frames = [
         table(
             {

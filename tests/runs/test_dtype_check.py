@@ -317,8 +317,6 @@ def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_o
 
 
 class Claims:
-    """A audit that claims a drift where its interval excludes 0."""
-
     def findings(self, evidence: Any, results: Any) -> list[Finding]:
         return [
             Finding(f"{one.group['w']} drifts by {one.value:.2f}", one.low > 0 or one.high < 0, 1.0) for one in results
@@ -385,8 +383,6 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
 
 
 class Ranks:
-    """The finding that compares models, alone."""
-
     def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
         return comparison_findings(results, evidence.frame, evidence.design)
 

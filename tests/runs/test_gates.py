@@ -28,7 +28,6 @@ from undertow.types import Result
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a run."""
     return run_folder(tmp_path / "run").parent
 
 

@@ -73,7 +73,6 @@ def add(script: Script) -> Add:
 
 @pytest.fixture
 def about(shared_base: Path) -> Path:
-    """A file that describes models."""
     return made_once(shared_base, "about-models", lambda made: (made / "about.toml").write_text(ABOUT)) / "about.toml"
 
 
@@ -92,7 +91,6 @@ def of_model(run: Run, model: str) -> list[Result]:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Alike, or both missing."""
     return bool(one == other) or (math.isnan(one) and math.isnan(other))
 
 

@@ -34,7 +34,6 @@ TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90
 
 @pytest.fixture(scope="session")
 def finished(finished_run: Callable[..., Path]) -> Path:
-    """A run of the toy model, not to be changed."""
     return finished_run("spurious-correlation", "toy", w="date", limit=90)
 
 

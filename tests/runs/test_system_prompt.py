@@ -32,34 +32,22 @@ def policy(tmp_path: Path) -> Path:
     return path
 
 
-def small_chat(template: str) -> tuple[Any, Any]:
-    """A network and its tokenizer, with this chat template."""
+def small_run(out: Path, template: str = "", before: str = "", **options: Any) -> undertow.Run:
+    """Of a network whose tokenizer has this chat template, or another text before its own."""
     pytest.importorskip("torch", reason="the model extra is not installed")
-    from helpers.tiny_tokenizers import byte_level, llama_for
+    from helpers.tiny_tokenizers import CHAT_TEMPLATE, byte_level, llama_for
 
     tokenizer = byte_level()
-    tokenizer.chat_template = template
-    return llama_for(tokenizer, 2048), tokenizer
-
-
-def chat_template() -> str:
-    from helpers.tiny_tokenizers import CHAT_TEMPLATE
-
-    return CHAT_TEMPLATE
-
-
-def small_run(template: str, out: Path, **options: Any) -> undertow.Run:
-    network, tokenizer = small_chat(template)
-    return undertow.audit(
-        "occupation-checklist", network, tokenizer=tokenizer, model_name="small", out=out, **{**CHECKLIST, **options}
-    )
+    tokenizer.chat_template = before + (template or CHAT_TEMPLATE)
+    given: dict[str, Any] = {"tokenizer": tokenizer, "model_name": "small", "out": out, **CHECKLIST, **options}
+    return undertow.audit("occupation-checklist", llama_for(tokenizer, 2048), **given)
 
 
 def test_the_model_reads_it_where_its_template_has_the_system_message(tmp_path: Path, policy: Path) -> None:
-    told = small_run(chat_template(), tmp_path / "told", system=policy)
+    told = small_run(tmp_path / "told", system=policy)
     # The same text, written into the template before the chat.
-    written = small_run(f"[system] {POLICY}\n{chat_template()}", tmp_path / "written")
-    plain = small_run(chat_template(), tmp_path / "plain")
+    written = small_run(tmp_path / "written", before=f"[system] {POLICY}\n")
+    plain = small_run(tmp_path / "plain")
     pd.testing.assert_frame_equal(told.observations, written.observations)
     assert not told.observations["yes"].equals(plain.observations["yes"])
 
@@ -119,7 +107,7 @@ def test_every_audit_that_chats_takes_one(audit: str, policy: Path) -> None:
 )
 def test_a_template_without_the_role_is_refused(template: str, tmp_path: Path, policy: Path) -> None:
     with pytest.raises(UndertowError, match=r"^--system: the chat template of this model has no system role; leave"):
-        small_run(template, tmp_path / "run", system=policy)
+        small_run(tmp_path / "run", template, system=policy)
     assert not (tmp_path / "run").exists()
 
 
