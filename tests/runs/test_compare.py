@@ -19,7 +19,6 @@ from conftest import make_quick
 from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, outside_audit, record, table, written
 from helpers.figure_checks import words
 from helpers.file_refusal import assert_refused
-from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
@@ -51,29 +50,17 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "bias-identification": {"limit": 60, "wordings": 2},
     "bias-extraction": {"limit": 90, "wordings": 1},
     "bias-rephrasing": {"limit": 60, "wordings": 1},
-    "occupation-checklist": {"n_pairs": 6, "contexts": "without", "negated": False, "occupation_file": "jobs.csv"},
+    "occupation-checklist": {"n_pairs": 6, "contexts": "without", "negated": False, "n_occupations": 6},
 }
 """Every audit, asked little."""
-JOBS = "occupation,attribute\n" + "".join(f"job{at},skill {at}\n" for at in range(6))
 OF_DIFFERENCE = "w_effect_of_difference"
 """What has no sign."""
-RunOf = Callable[..., Record]
+RunOf = Callable[[str], Record]
 
 
 @pytest.fixture
-def run_of(shared_base: Path) -> RunOf:
-    def read(audit: str, model: str = "toy") -> Record:
-        def make(folder: Path) -> None:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-                make_quick(patch)
-                patch.chdir(folder)
-                Path("jobs.csv").write_text(JOBS, encoding="utf-8")
-                undertow.audit(audit, model, out=folder / "run", **ASKED[audit])
-
-        return read_record(made_once(shared_base, f"compared-{audit}-{model}", make) / "run")
-
-    return read
+def run_of(finished_run: Callable[..., Path]) -> RunOf:
+    return lambda audit: read_record(finished_run(audit, "toy", **ASKED[audit]))
 
 
 SIX = "abcdef"
@@ -327,7 +314,7 @@ def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf, m
     monkeypatch.setattr(differences, "MAX_CROSSED", 12)
     run = run_of("occupation-checklist")
     frame = run.observations.copy()
-    one = frame["occupation"] == "job0"
+    one = frame["occupation"] == frame["occupation"].iloc[0]
     frame.loc[one, "female"], frame.loc[one, "male"] = 90.0, 10.0
     found = next(
         one
@@ -557,18 +544,13 @@ def test_of_several_prompts_the_mean_decides() -> None:
     assert math.isfinite(difference(of, "slope_over_prompts").low)
 
 
-def perturbed(run: Record, by: float, model: str = "two") -> Record:
-    """The run of weights that are perturbed a little, which moves each answer by about so many points."""
-    frame, rng = run.observations.copy(), np.random.default_rng(6)
-    for name in ("female", "male"):
-        frame[name] = frame[name] + rng.normal(by, by, len(frame))
-    return record(frame.assign(model=model))
-
-
 @pytest.mark.parametrize("by", [0.0, 1e-9, 1e-6])
 def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
     first = drawn(12, 10)[0]
-    of = compare(first, perturbed(first, by))
+    frame, rng = first.observations.copy(), np.random.default_rng(6)
+    for name in ("female", "male"):  # weights that are perturbed a little move each answer by about so many points
+        frame[name] += rng.normal(by, by, len(frame))
+    of = compare(first, record(frame.assign(model="two")))
     assert of.identical == (by < 1e-8)
     assert not any(map(is_significant, of.differences))
     own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
