@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from helpers.answering import TOLERANCE_NATS, answers
 from helpers.sampled_cases import briefly
@@ -133,7 +134,7 @@ def test_threads_budgets_and_trees_change_the_last_digits_only(
     as_it_is, n_before = model.limits, torch.get_num_threads()
     assert (as_it_is.tree_depth > 0) == (network_name == "tiny_llama")
     ways = ((1, as_it_is), (1, BatchLimits(60, as_it_is.tree_depth)), (2, BatchLimits(300, 0)), (1, BatchLimits(1, 0)))
-    read = []
+    read: list[NDArray[np.float64]] = []
     try:
         for n_threads, model.limits in ways:
             torch.set_num_threads(n_threads)
