@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from helpers.processes import Done, command, one_sentence, run
+from helpers.shared_folders import contents
 from helpers.tiny_models import mild_corpus
 from helpers.tiny_wheel import MODEL, build_wheel, pulls
 from undertow._folders import cache_file
@@ -96,11 +97,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def files_of(folder: Path) -> dict[str, bytes]:
     """Files that say the same whenever they are written."""
     ends = (".csv", ".parquet", ".jsonl", ".svg", "results.json", ".yaml", ".safetensors", ".gguf")
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name.endswith(ends)
-    }
+    return {name: content for name, content in contents(folder).items() if name.endswith(ends)}
 
 
 def answers_in(folder: Path, copy: Path) -> int:

@@ -81,11 +81,8 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         EQUATIONS if harm == HARM else EQUATIONS.replace("\u2028* FORGED\x9b2J", ""), encoding="utf-8"
     )
     (folder / f"{called}.dag").write_text(GRAPH, encoding="utf-8")
-    line = {
-        "text": f"The man said that ___ was late{harm}.",
-        "options": {f"yes{harm}": ["he"], "no": ["she"]},
-        f"key{harm}": harm,
-    }
+    sentence, options = f"The man said that ___ was late{harm}.", {f"yes{harm}": ["he"], "no": ["she"]}
+    line = {"text": sentence, "options": options, f"key{harm}": harm}
     (folder / "lines.jsonl").write_text(json.dumps(line), encoding="utf-8")
     run = ("run", "spurious-correlation", "-m", "toy", "--challenge", "c.toml")
     export = ("export", "inspect", "spurious-correlation", "--challenge")
@@ -117,7 +114,7 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         "graph --json": ("graph", f"{called}.dag", "--json"),
         "simulate": ("simulate", f"{called}.scm", "--draws", "2000", "--out", "simulated"),
         "simulate --json": ("simulate", f"{called}.scm", "--draws", "2000", "--json"),
-        "guard": ("guard", f"The man said that ___ was late{harm}.", "-m", "toy", "--options", "a: he; b: she", *SMALL),
+        "guard": ("guard", sentence, "-m", "toy", "--options", "a: he; b: she", *SMALL),
         "guard lines": ("guard", "--file", "lines.jsonl", "-m", "toy", *SMALL),
         "power --csv": ("power", "c.toml", "--csv"),
         "challenge --csv": ("challenge", "c.toml", "--csv"),

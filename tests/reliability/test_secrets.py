@@ -79,13 +79,8 @@ def command_lines() -> str:
 
 def body_of(prompt: str, echo: str) -> dict[str, Any]:
     """An answer, whose every text says what the server was sent as well."""
-    shares = {
-        f" she{echo}": random.Random(prompt).uniform(0.1, 0.6),
-        " he": 0.3,
-        f" {echo}": 0.05,
-        " a": 0.02,
-        " b": 0.01,
-    }
+    she = random.Random(prompt).uniform(0.1, 0.6)
+    shares = {f" she{echo}": she, " he": 0.3, f" {echo}": 0.05, " a": 0.02, " b": 0.01}
     return completion(shares, f"model {echo}") | {"system_fingerprint": echo}
 
 
@@ -131,13 +126,8 @@ def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     with way(HURT[case]) as there:
         try:
             given: dict[str, Any] = {"timeout_s": 0.4 if case == "silence" else 60.0, "concurrency": 2, "retries": 1}
-            asked: dict[str, Any] = {
-                "prompts": "A",
-                "limit": 20,
-                "base_url": f"{there.url}/v1",
-                "out": tmp_path / "run",
-            }
-            run = undertow.audit("spurious-correlation", model="openai:some-model", **asked, **given)
+            given |= {"prompts": "A", "limit": 20, "base_url": f"{there.url}/v1", "out": tmp_path / "run"}
+            run = undertow.audit("spurious-correlation", model="openai:some-model", **given)
             told, refused = [repr(run.manifest), run._repr_html_(), repr(run), str(run.findings)], False
         except UndertowError as error:
             refused = True

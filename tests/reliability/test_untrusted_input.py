@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -159,11 +160,8 @@ NAMES = ("../../escaped", "{above}/escaped", "~/escaped", "escaped\x00")
 
 def outside(tmp_path: Path) -> set[Path]:
     """Files that lie about beside where a command may write."""
-    beside = [
-        *tmp_path.rglob("*escaped*"),
-        *tmp_path.parent.glob("*escaped*"),
-        *tmp_path.parent.parent.glob("*escaped*"),
-    ]
+    above = (one.glob("*escaped*") for one in (tmp_path.parent, tmp_path.parent.parent))
+    beside = itertools.chain(tmp_path.rglob("*escaped*"), *above)
     return {path for path in beside if "inside" not in path.parts}
 
 

@@ -75,13 +75,10 @@ def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(
     assert 'id="causal_assumptions"' in page(named.folder)
     for suffix in ("svg", "png"):
         assert (named.folder / f"figures/graph.{suffix}").stat().st_size > 0
-    assert named.causal_assumptions is not None
-    assert (named.causal_assumptions.kind, named.causal_assumptions.w_names, named.causal_assumptions.caveat) == (
-        DRIFT,
-        ("date",),
-        "",
-    )
-    assert [row.holds for row in named.causal_assumptions.assumptions] == [True] * 6
+    rests = named.causal_assumptions
+    assert rests is not None
+    assert (rests.kind, rests.w_names, rests.caveat) == (DRIFT, ("date",), "")
+    assert [row.holds for row in rests.assumptions] == [True] * 6
 
 
 def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Path) -> None:

@@ -220,11 +220,7 @@ def test_several_models_are_matched_by_name() -> None:
         return record(pd.concat(frames, ignore_index=True))
 
     of = compare(run(0, "x", "y", "z"), run(3, "y", "x", "v"))
-    slopes = {
-        one.group["model"]: one.value
-        for one in of.differences
-        if one.measure == "slope" and one.group["pronoun"] == "female"
-    }
+    slopes = {name: difference(of, "slope", model=name).value for name in "xyzv"}
     # x is the first of one run and the second of the other: its last means are 60 and those of 64 and 66.
     assert slopes["x"] == pytest.approx(((64 + 66) / 2 - (60 + 60) / 2) / 2)
     assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
@@ -664,18 +660,12 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {PAGE, TABLE, JSON, "notes.txt"}
 
 
-def several(names: str, shift: float = 0.0) -> Record:
-    frames = [
-        table(
-            {
-                key: [one + 3 * at * (1 + place / 9) + shift for one in row]
-                for place, (key, row) in enumerate(LEVELS.items())
-            },
-            name,
-        )
-        for at, name in enumerate(names)
-    ]
-    return record(pd.concat(frames, ignore_index=True), run_key=f"{names}{shift}")
+def several(names: str) -> Record:
+    frames = []
+    for at, name in enumerate(names):
+        rise = [3 * at * (1 + place / 9) for place in range(len(SIX))]
+        frames.append(table({key: [one + by for one in LEVELS[key]] for key, by in zip(SIX, rise, strict=True)}, name))
+    return record(pd.concat(frames, ignore_index=True), run_key=names)
 
 
 def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:

@@ -95,11 +95,9 @@ def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, thresho
 
 def test_a_rule_is_asked_of_every_result_that_it_matches(place: Path) -> None:
     judged = all_of(place, rule(name="gap", measure="slope_gap", of="magnitude_high", at_most=0.5))
-    assert [(one.label, one.outcome) for one in judged] == [
-        ("date-female-male", FAILED),
-        ("place-female-male", FAILED),
-        ("date-neutral-male", PASSED),
-    ]
+    assert {one.label: one.outcome for one in judged} == {
+        "date-female-male": FAILED, "place-female-male": FAILED, "date-neutral-male": PASSED
+    }  # fmt: skip
 
 
 def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Path) -> None:
@@ -199,17 +197,10 @@ def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_p
 
 
 def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: Path) -> None:
-    rows = [
-        {
-            "item": f"{w}{at}",
-            "w_name": w,
-            "cluster": f"c{at}",
-            "missing_reason": "gone" if (w, at) == ("place", 0) else "",
-        }
-        for w, n in (("date", 7), ("place", 6))
-        for at in range(n)
-    ]
-    record = Record(MANIFEST, pd.DataFrame(rows), [GAP, replace(GAP, group={**DATE, "w_name": "place"})])
+    rows = [(f"{w}{at}", w, f"c{at}", "") for w, n in (("date", 7), ("place", 6)) for at in range(n)]
+    frame = pd.DataFrame(rows, columns=["item", "w_name", "cluster", "missing_reason"])
+    frame.loc[frame["item"] == "place0", "missing_reason"] = "gone"
+    record = Record(MANIFEST, frame, [GAP, replace(GAP, group={**DATE, "w_name": "place"})])
     write_record(record, tmp_path / "run", lambda _: None)
     judged = all_of(tmp_path, rule(name="x", measure="slope_gap", of="high", at_most=10))
     assert [one.outcome for one in judged] == [PASSED, ERROR]

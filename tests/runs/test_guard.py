@@ -193,20 +193,15 @@ def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
 
 def test_pronouns_of_the_likeliest_case_are_asked_if_no_options_are_given(knowing: Guard) -> None:
     """The toy takes no notice of grammar: a case is as likely as its words are together."""
-    cases = {
-        "nominative": ("she", "he", "they"),
-        "accusative": ("her", "him", "them"),
-        "possessive": ("her", "his", "their"),
-    }
-    odds = {word: math.exp(-1 - unit(f" {word}")) for words in cases.values() for word in words}
+    cases = [("she", "he", "they"), ("her", "him", "them"), ("her", "his", "their")]
+    odds = {word: math.exp(-1 - unit(f" {word}")) for words in cases for word in words}
     shares = planted_percent("In 1901: The nurse said that", 1901)
-    odds |= {word: 0.80 * share / 100 for word, share in zip(cases["nominative"], shares.values(), strict=True)}
-    totals = {case: sum(odds[word] for word in words) for case, words in cases.items()}
-    likeliest = max(totals, key=lambda case: totals[case])
-    expected = [100 * odds[word] / totals[likeliest] for word in cases[likeliest]]
+    odds |= {word: 0.80 * share / 100 for word, share in zip(cases[0], shares.values(), strict=True)}
+    likeliest = max(cases, key=lambda words: sum(odds[word] for word in words))
+    total = sum(odds[word] for word in likeliest)
     verdict = knowing(UNDECIDED)
-    assert list(verdict.percent["1901"].values()) == pytest.approx(expected)
-    words = dict(zip(("female", "male", "neutral"), [[word] for word in cases[likeliest]], strict=True))
+    assert list(verdict.percent["1901"].values()) == pytest.approx([100 * odds[word] / total for word in likeliest])
+    words = dict(zip(("female", "male", "neutral"), [[word] for word in likeliest], strict=True))
     assert verdict.percent == knowing(UNDECIDED, words).percent
 
 

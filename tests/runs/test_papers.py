@@ -152,13 +152,8 @@ def test_label_names_the_model_everywhere_and_changes_no_number(tmp_path: Path) 
     assert {*run.observations["model"]} == {"base", "tuned"} == {*run.table()["model"]}
     assert "toy:slope=-2" not in " ".join(one.text for one in run.findings)
     assert run.manifest["command"].endswith("-m base=toy -m tuned=toy:slope=-2 --w date --limit 90")
-    slopes = {one.group["pronoun"]: one.value for one in plain.record.results if one.measure == "slope"}
-    again = {
-        g["pronoun"]: one.value
-        for one in run.record.results
-        if (g := one.group)["model"] == "tuned" and one.measure == "slope"
-    }
-    assert again == slopes
+    slopes, again = ([one.value for one in of.record.results if one.measure == "slope"] for of in (plain, run))
+    assert again[len(slopes) :] == slopes
     for wrong, message in (
         (["a=toy", "a=toy:slope=-2"], "have the name 'a'"),
         (["a=*/checkpoint-*"], "no folder matches"),
