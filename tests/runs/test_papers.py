@@ -33,12 +33,9 @@ def test_table_is_the_results_with_r_beside_the_slope(drift: Path) -> None:
     assert list(table["model"].unique()) == ["toy:slope=-1", "toy:slope=-3"]
     for result in run.record.results:
         if result.measure in ("slope", "pearson_r"):
-            (row,) = table[
-                (table["model"] == result.group["model"]) & (table["pronoun"] == result.group["pronoun"])
-            ].itertuples()
-            assert (row.value if result.measure == "slope" else row.pearson_r) == pytest.approx(
-                result.value, nan_ok=True
-            )
+            is_row = (table["model"] == result.group["model"]) & (table["pronoun"] == result.group["pronoun"])
+            (told,) = table.loc[is_row, "value" if result.measure == "slope" else "pearson_r"]
+            assert told == pytest.approx(result.value, nan_ok=True)
     assert set(run.table("slope")["measure"]) == {"slope"}
     assert_refused(("no table 'slop' (did you mean 'slope'",), run.table, "slop")
 

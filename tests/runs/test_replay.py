@@ -147,16 +147,12 @@ def test_what_was_not_asked_is_missing_with_a_reason(
     assert again.observations.loc[reasons != "", "female"].isna().all()
 
 
-def table(folder: Path) -> None:
-    rows = "\n".join(f"m,season,{at},{at},{at},{10 + at},{30 - at}" for at in range(4))
-    Path("table.csv").write_text(f"model,w_name,w_index,w,text_index,xe,ze\n{rows}\n")
-    undertow.score("table.csv", audit=PROBE, out=folder)
-
-
 def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
     first()
     (tmp_path / "empty").mkdir()
-    table(tmp_path / "table")
+    rows = "\n".join(f"m,season,{at},{at},{at},{10 + at},{30 - at}" for at in range(4))
+    Path("table.csv").write_text(f"model,w_name,w_index,w,text_index,xe,ze\n{rows}\n")
+    undertow.score("table.csv", audit=PROBE, out="table")
     named: list[tuple[str, dict[str, Any], str]] = [
         ("replay:nosuch", {}, "nosuch"),
         ("replay: ", {}, "replay:FOLDER"),

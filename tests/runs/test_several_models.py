@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,10 +74,6 @@ def about(shared_base: Path) -> Path:
 def both(finished_run: Callable[..., Path], about: Path) -> Run:
     """A run of two models that drift in opposite directions, with its figures and its page."""
     return undertow.load_run(finished_run(AUDIT, BOTH, model_info=about, page=True, **SMALL))
-
-
-def figures(run: Run) -> list[str]:
-    return sorted(path.stem for path in (run.folder / "figures").glob("*.svg"))
 
 
 def of_model(run: Run, model: str) -> list[Result]:
@@ -225,7 +221,7 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     Path("about.toml").write_text("[models.large]\nparameters = 7e9\n[models.small]\nparameters = 125e6\n")
     run = undertow.score("table.csv", audit=AUDIT, model_info="about.toml", out="run")
     assert run.manifest["design"]["models"] == {"large": {"parameters": 7e9}, "small": {"parameters": 125e6}}
-    assert [name for name in figures(run) if name.startswith("models_")] == ["models_season_recorded_female-male"]
+    assert [path.stem for path in run.folder.glob("figures/models_*.svg")] == ["models_season_recorded_female-male"]
     page = run.report.read_text(encoding="utf-8")
     assert "7B" in page
     assert "125M" in page
@@ -237,28 +233,20 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert_refused(("another run",), undertow.score, "table.csv", audit=AUDIT, out="run")
 
 
-class Counted(NamedTuple):
-    """Networks that Python still has, and after how many collections of younger objects it collects all."""
-
-    n_llamas: int
-    n_neos: int
-    threshold: int
-
-
 def test_a_network_is_freed_before_the_next_model_loads(network: Callable[[str], str], tmp_path: Path) -> None:
     """By the objects that Python still has: how much memory is taken is not measured here."""
-    threshold, seen = gc.get_threshold(), list[Counted]()
+    threshold, seen = gc.get_threshold(), list[tuple[int, int, int]]()
 
     def count(*_: int) -> None:
         kinds = [type(one).__name__ for one in gc.get_objects()]
-        seen.append(Counted(kinds.count("LlamaForCausalLM"), kinds.count("GPTNeoForCausalLM"), gc.get_threshold()[2]))
+        seen.append((kinds.count("LlamaForCausalLM"), kinds.count("GPTNeoForCausalLM"), gc.get_threshold()[2]))
 
     gc.collect()
     count()
     undertow.audit(
         AUDIT, [network("tiny_llama"), network("tiny_gpt_neo")], **TINY, out=tmp_path / "run", progress=count
     )
-    start, end = seen[0], seen[-1]
-    assert Counted(start.n_llamas + 1, start.n_neos, NEVER) in seen
-    assert end == Counted(start.n_llamas, start.n_neos + 1, NEVER)
+    n_llamas, n_neos, _ = seen[0]
+    assert (n_llamas + 1, n_neos, NEVER) in seen
+    assert seen[-1] == (n_llamas, n_neos + 1, NEVER)
     assert gc.get_threshold() == threshold
