@@ -1,9 +1,7 @@
 """How often the intervals of an audit hold the truth: 95 of 100 times, by simulation.
 
-Audits are drawn from worlds whose slope, AUROC or difference is known, and measured by what real audits are measured by. In full
-(soak) 2,000 audits of each kind and number of clusters, within 1.5 points; here 200 that are always the same, within 4.
-
-Sentences have levels and slopes of their own, so that those of one cluster are alike; the truth is that of other clusters.
+Audits are drawn from worlds whose slope, AUROC or difference is known, and measured by what real audits are measured by: in full
+(soak) 2,000 of each kind and number of clusters, within 1.5 points; here 200 that are always the same, within 4.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import socket
@@ -15,7 +16,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,7 @@ def refusal(finished_run: Callable[..., Path], tmp_path: Path) -> Refusal:
 
 
 def harmful() -> Iterator[tuple[str, bytes, str]]:
-    """An input, with the name of its reader and a word of its refusal: what has no end, or lies about its size."""
+    """An input, with the name of its reader and a word of its refusal: what has no end, lies about its size, or names other places."""
     dotted = "".join(f"[{'.'.join('a' * 60)}.b{at}]\nx = {'[' * 60}{']' * 60}\n" for at in range(3))
     for name in ("challenge", "rules", "about", "names of columns"):
         for text in ("x = " + "[" * DEEP, "x = " + "{a = " * DEEP, dotted, "x = " + "9" * 10_000):
@@ -85,6 +85,8 @@ def harmful() -> Iterator[tuple[str, bytes, str]]:
         yield "table of answers", content, words
     for name in ("documents", "schemas", "table"):
         yield name, b"\t" * 1_000_000 + b"\nx\n", ""
+    for change in ({"seed": "/../../x"}, {"people": "x"}, {"strength": math.inf}, {"access": 1}):
+        yield "plan", json.dumps([asdict(small()[0]) | change]).encode(), ""
     # What it comes to is counted before it is spelled out.
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 600), pa.array(["x" * 2**20]))
     for model, words in ((long, "512 MiB"), ([[1] * 10**6], "'model'"), ([{"a": 1}], "'model'")):
@@ -105,7 +107,7 @@ def harmful() -> Iterator[tuple[str, bytes, str]]:
         yield "GGUF", head, ""
 
 
-def test_what_has_no_end_or_lies_about_its_size_is_refused(refusal: Refusal) -> None:
+def test_what_is_made_to_harm_is_refused(refusal: Refusal) -> None:
     for name, content, words in harmful():
         assert words in refusal(name, content), name
 
@@ -263,10 +265,3 @@ def test_messages_are_one_line_and_not_too_long() -> None:
     assert said.endswith("x fix it")
     assert len(said) <= MAX_MESSAGE_CHARS
     assert str(UndertowError(said)) == said
-
-
-@pytest.mark.parametrize(
-    "change", [{"seed": "/../../x"}, {"people": "x"}, {"strength": float("inf")}, {"access": 1}], ids=str
-)
-def test_a_plan_of_a_lab_names_no_folder_elsewhere(change: dict[str, Any], refusal: Refusal) -> None:
-    refusal("plan", json.dumps([asdict(small()[0]) | change]).encode())

@@ -88,10 +88,6 @@ def twelve(y: Floats) -> Floats:
     return np.concatenate([y, np.linspace(10, 20, 12)])[:12]
 
 
-def of_pairs(x: Floats, y: Floats) -> tuple[float, ...]:
-    return tuple(correlation.pearson(x, y))
-
-
 def left(y: Floats) -> sign_flip.JackknifeReplicates:
     return sign_flip.JackknifeReplicates(y[:, None], np.ones((len(y), 1), dtype=bool))
 
@@ -121,7 +117,7 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "held out": lambda y: roc.held_out_calls(y, kinds(y), pairs(y)),
     "curve": lambda y: roc.roc_points(y, kinds(y)),
     "one way": lambda y: variance_components.one_way(y, pairs(y)),
-    "pearson": lambda y: of_pairs(at(y), y),
+    "pearson": lambda y: tuple(correlation.pearson(at(y), y)),
     "mean of a crossed design": lambda y: multiway_cluster.ratio_interval(y, ones(y), pairs(y), pairs(y[::-1]), bounded=False),
     "rate of a crossed design": lambda y: multiway_cluster.ratio_interval(y, ones(y), pairs(y), pairs(y[::-1])),
     "denominators": lambda y: multiway_cluster.ratio_interval(0 * ones(y), y, pairs(y), pairs(y[::-1])),

@@ -319,20 +319,15 @@ def test_a_file_may_lie_at_another_address_and_is_checked_all_the_same(monkeypat
         assert fetched.fetch(there.url) == ""
 
 
-def through(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything goes by this proxy, whose address has a password in it."""
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, url.replace("//", "//someone:hunter2hunter2@"))
-    monkeypatch.setenv("NO_PROXY", "")
-
-
 @pytest.mark.parametrize("scheme", briefly(["https", "http"]))
 @pytest.mark.parametrize("says", ["a page", "closed before the headers", "no HTTP"])
 @pytest.mark.parametrize("kind", DIRECT)
 def test_a_proxy_that_says_something_else(kind: str, says: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = KINDS[kind](monkeypatch)
     with way(lambda wire: FAULTS[says](wire, b"")) as proxy:
-        through(proxy.url, monkeypatch)
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy.url.replace("//", "//someone:hunter2hunter2@"))
+        monkeypatch.setenv("NO_PROXY", "")
         said = fetched.fetch(f"{scheme}://far.example")
     assert proxy.asked
     check_one_clean_line(said)

@@ -244,12 +244,8 @@ def test_the_hubs_password_and_token_are_in_no_message(
         wire.reply(wire.headers.get("authorization", "").encode(), status, {"X-Error-Message": "no"})
 
     with way(reply) as there:
-        environment = os.environ | {
-            "HF_ENDPOINT": there.url.replace("//", f"//me:{key}@"),
-            "HF_HUB_CACHE": str(tmp_path / "hub"),
-            "HF_HUB_DISABLE_XET": "1",
-            "NO_PROXY": "127.0.0.1",
-        }
+        environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
+        environment |= {"HF_ENDPOINT": there.url.replace("//", f"//me:{key}@"), "NO_PROXY": "127.0.0.1"}
         done = cli_process("run", "spurious-correlation", "-m", "someone/tiny", "--limit", "4", env=environment)
         assert there.asked
     refused(done, "someone/tiny")

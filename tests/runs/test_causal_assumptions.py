@@ -21,14 +21,13 @@ from undertow.runs.pipeline import Run
 
 AUDIT, OTHER = "spurious-correlation", "task-specification"
 TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
-DRIFTS = "toy:slope=20"
 MINE = (
     "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; covariate birth\n"
 )
 
 
 def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:
-    return undertow.audit(AUDIT, model=DRIFTS, graph=graph, out=folder, **TINY | options)
+    return undertow.audit(AUDIT, model="toy:slope=20", graph=graph, out=folder, **TINY | options)
 
 
 def page(folder: Path) -> str:

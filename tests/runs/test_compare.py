@@ -226,9 +226,9 @@ def test_several_models_are_matched_by_name() -> None:
     assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
     assert np.isnan([slopes["z"], slopes["v"]]).all()
     assert any("excluded, because the other run lacks it" in note for note in of.notes)
+    assert_refused(("no common models (one; x, y)",), compare, record(table(FIRST)), run(0, "x", "y"))
 
 
-SHOTS = {"n_shots": 5}
 REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
     "audit": (lambda f: f, {"audit": "task-specification"}, "task-specification"),
     "protocol": (lambda f: f, {"protocol": "paper"}, "paper"),
@@ -236,7 +236,7 @@ REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, An
     "scoring_method": (lambda f: f, {"design": {"scoring_method": "mask"}}, "shares"),
     "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge"),
     "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
-    "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
+    "seed": (lambda f: f.assign(n_shots=5), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
     "texts": (lambda f: f.assign(text=f["text"] + "!"), {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900"),
     "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no common item"),
     "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
@@ -263,11 +263,6 @@ def test_a_run_without_a_scoring_method_has_an_unknown_scale() -> None:
         compare(said, silent)
     assert_refused(("recorded",), compare, said, replace(silent, manifest={**silent.manifest, "recorded": "own.csv"}))
     assert compare(silent, silent).identical
-
-
-def test_several_models_without_a_common_name_are_refused() -> None:
-    several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
-    assert_refused(("no common models (one; x, y)",), compare, record(table(FIRST)), record(several))
 
 
 @pytest.mark.parametrize("audit", ASKED)

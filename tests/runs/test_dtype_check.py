@@ -123,11 +123,6 @@ def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precisions.memory_shortage(7e12, "mps", gguf=True) == ""
 
 
-def items_of(sizes: Mapping[str, int]) -> list[Item]:
-    query = ContinuationQuery("a", ("b", "c"))
-    return [Item(f"{name}{at}", query, {}, cluster=name) for name, size in sizes.items() for at in range(size)]
-
-
 @pytest.mark.parametrize(
     ("n_clusters", "size", "n_items", "expected"),
     [
@@ -142,7 +137,8 @@ def items_of(sizes: Mapping[str, int]) -> list[Item]:
     ],
 )
 def test_how_much_is_drawn(n_clusters: int, size: int, n_items: int, expected: int) -> None:
-    items = items_of({f"c{at}-": size for at in range(n_clusters)})
+    query = ContinuationQuery("a", ("b", "c"))
+    items = [Item(f"c{of}-{at}", query, {}, cluster=f"c{of}") for of in range(n_clusters) for at in range(size)]
     drawn = sample_clusters(items, n_items, 0)
     assert len(drawn) == expected
     assert drawn == [name for name in dict.fromkeys(item.cluster for item in items) if name in drawn]
