@@ -350,14 +350,14 @@ def test_a_baseline_is_needed_and_used(place: Path) -> None:
 
 
 def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:
-    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", model="org/Model-1.7B")]
+    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "o\x1bther", model="org/Model\x01-1.7B")]
     gate = check(runs, rules(tmp_path, FOUR.replace("said so", r"said\u0001 so")))
     out = tmp_path / "new" / "folder" / "gate.xml"
     write_junit(gate, out)
     root = parsed(out)
     assert root.attrib["failures"] == "2"
     first, second = root
-    assert [first.attrib["name"], second.attrib["name"]] == [str(run) for run in runs]
+    assert [first.attrib["name"], second.attrib["name"]] == [printable(str(run)) for run in runs]
     names = ["passes[date-female-male]", "fails[date-female-male]", "errs", "skips"]
     assert [case.attrib["name"] for case in first.findall("testcase")] == names
     failure = first.find("testcase/failure")
@@ -365,7 +365,7 @@ def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_resu
     assert "1.25 percent per step" in failure.attrib["message"]
     assert failure.text == failure.attrib["message"] + "\nBecause\nwe said\ufffd so."
     (classname,) = {case.attrib["classname"] for case in second.iter("testcase")}
-    assert classname == "undertow.spurious-correlation.org/Model-1_7B"
+    assert classname == "undertow.spurious-correlation.org/Model\ufffd-1_7B"
     kept = {one.attrib["name"]: one.attrib["value"] for one in first.iter("property")}
     assert kept["rules_sha256"] == gate.rules.sha256
     assert kept["model"] == "M"
