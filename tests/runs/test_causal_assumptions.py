@@ -131,7 +131,7 @@ def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> No
         (folder / "manifest.json").write_text(json.dumps(whole | {"graph": entry}), encoding="utf-8")
         assert_refused(("graph",), undertow.render_report, folder)
     undertow.render_report(folder, "access")
-    assert manifest(folder)["graph"] == whole["graph"]
+    assert [manifest(folder)[name] == whole[name] for name in ("graph", "command", "python")] == [True] * 3
     (folder / "manifest.json").write_text(json.dumps(whole | {"python": "undertow.audit("}), encoding="utf-8")
     assert_refused(("manifest.json",), undertow.render_report, folder, "unspecified")
 

@@ -241,7 +241,7 @@ REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, An
     "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no common item"),
     "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
     "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
-    "column": (lambda f: f.drop(columns="w_index"), {}, "no column 'w_index'"),
+    "column": (lambda f: f.drop(columns="w_index"), {}, "observations of two have no column 'w_index'"),
     "no rows": (lambda f: f.iloc[:0], {}, "two has no items"),
 }
 
