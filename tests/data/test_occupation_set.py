@@ -162,17 +162,6 @@ def test_attributes_of_a_release_for_ones_own(tmp_path: Path) -> None:
     assert_refused((path, "'head nurse'"), load_occupations, path, folder)
 
 
-def test_only_notes_on_percentages_of_women_are_left_out_for_other_groups(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.csv"
-    path.write_text("occupation,female_percent,shares of women\ncook,0.4,x\n")
-    given = load_occupations(str(path))
-    assert ["not used" in note for note in given.notes[:2]] == [True, False]
-    assert given.without_shares().notes == (given.notes[0], *given.notes[2:])
-    own = load_occupations()
-    assert own.without_shares().notes == own.notes[:-1]
-    assert own.source.startswith(f"{own.without_shares().source}; female shares")
-
-
 def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path) -> None:
     lists = [(reference_data / "names" / f"{sex}.txt").read_text().split() for sex in ("female", "male")]
     pairs = load_pairs()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import string
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers.file_refusal import assert_refused, written
 from undertow.data.prompts import Prompt, answer_words, load_prompts, mask_blank
@@ -112,19 +109,3 @@ def test_own_words_are_looked_for_with_their_capitals(
     words: dict[str, list[str]], expected: dict[str, list[str]]
 ) -> None:
     assert answer_words(words) == expected
-
-
-WORDS = st.lists(st.text(string.ascii_letters + "éßǆ", min_size=1, max_size=3), unique=True, min_size=2, max_size=12)
-
-
-@settings(max_examples=30)
-@given(WORDS, st.integers(1, 11))
-def test_no_word_is_looked_for_in_two_groups_and_none_is_lost(words: list[str], cut: int) -> None:
-    groups = {"a": words[:cut], "b": words[cut:]}
-    found = answer_words(groups)
-    assert list(found) == ["a", "b"]
-    assert not set(found["a"]) & set(found["b"])
-    for group, forms in groups.items():
-        assert found[group][: len(forms)] == forms
-        assert len(set(found[group])) == len(found[group])
-        assert {form.lower() for form in found[group]} == {form.lower() for form in forms} or "ß" in "".join(forms)

@@ -99,22 +99,6 @@ def test_a_changed_field_is_named(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("field", ["w_index", "w_value", "w", "w_name", "challenge"])
-@pytest.mark.parametrize("value", ["x" * 40, "", True, 7, 1.5, None])
-def test_a_changed_factor_is_read_as_it_is_or_refused(
-    field: str, value: object, log: dict[str, Any], tmp_path: Path
-) -> None:
-    """Names are read as text; a place of W must be a number, and that of the same value in other samples; no name of W is empty."""
-    carried = json.loads(log["samples"][2]["metadata"]["undertow"])
-    carried["item"]["factors"][field] = value
-    log["samples"][2]["metadata"]["undertow"] = json.dumps(carried)
-    path = write_json(log, tmp_path / "log.json")
-    if field in {"w_index", "w_value", "w"} or value is None or (field, value) == ("w_name", ""):
-        assert_refused((path, field), inspect_logs.read_log, path)
-    else:
-        assert inspect_logs.read_log(path).observations.frame[field].iloc[2] == str(value)
-
-
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:
     twice = copy.deepcopy(log)
     twice["samples"].append(twice["samples"][0] | {"epoch": 2})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -66,9 +64,3 @@ def test_file_names_are_safe_and_never_shared() -> None:
         assert file_stem(stem) == stem, "a safe name stays itself"
     names = ["a/b", "a-b", "a\\b", "A-B", "a:b", "a b"]
     assert len({file_stem(name) for name in names}) == len(names)
-
-
-def test_importing_the_report_loads_no_matplotlib_and_no_torch() -> None:
-    code = "import sys, undertow.report; print([m for m in ('matplotlib', 'torch', 'undertow.models') if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
