@@ -18,6 +18,7 @@ import pytest
 
 from helpers import command_line
 from helpers import tiny_models as tiny
+from helpers.chromium import chromium  # noqa: F401  # a fixture
 from helpers.planted_precision import plant  # noqa: F401  # a fixture
 from helpers.scripted_model import script  # noqa: F401  # a fixture
 from helpers.served_app import ServedApp, serving

@@ -1,5 +1,3 @@
-"""The page for judging rephrasings: it keeps every judgement, shows every text as text, and serves this machine alone."""
-
 from __future__ import annotations
 
 import json
@@ -65,8 +63,6 @@ def run(tmp_path: Path) -> Path:
 
 
 class Annotator(Visitor):
-    """Whoever judges rephrasings."""
-
     def judge(self, item: str, category: str = "correct", note: str = "", **headers: str) -> Reply:
         return self.ask("/judgements", {"item": item, "category": category, "note": note}, **headers)
 
@@ -89,9 +85,6 @@ def visited(folder: Path, annotator: str = "ann") -> Iterator[Annotator]:
 
 def lines(folder: Path) -> list[dict[str, str]]:
     return json_lines(folder / ANNOTATIONS)
-
-
-# The page.
 
 
 def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_it_is_asked(run: Path) -> None:
@@ -148,9 +141,6 @@ def test_the_page_runs_its_own_script_alone_and_fetches_nothing_from_elsewhere(r
         name: first.headers[name] for name in ("Cache-Control", "Referrer-Policy", "X-Content-Type-Options", "Server")
     }
     assert list(said.values()) == ["no-store", "no-referrer", "nosniff", None]
-
-
-# Judging.
 
 
 def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> None:
@@ -215,8 +205,6 @@ def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
     assert len(lines(run)) == 24
 
 
-# What is refused.
-
 CHANGES: list[dict[str, Any]] = [
     {"category": 3},
     {"note": "x" * (MAX_NOTE_CHARS + 1)},
@@ -268,9 +256,6 @@ def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None
         assert visitor.judge(item).status == 200
 
 
-# Starting and ending.
-
-
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", audit="spurious-correlation")
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
@@ -314,9 +299,6 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert summary(run) == [], "nor of what the run no longer has"
     assert AnnotationStore(run, "ann").judged == {}
     assert len(read_annotations(run)) == 1
-
-
-# The summary.
 
 
 def test_the_summary_counts_a_models_distinct_rephrasings_by_person(

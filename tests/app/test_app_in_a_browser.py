@@ -1,9 +1,5 @@
-"""The page in a real browser: an example, a sentence of one's own, malformed input, stopping, downloads, runs; wide and narrow."""
-
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import shutil
@@ -16,16 +12,15 @@ from typing import Any
 
 import pytest
 
+from helpers.chromium import LIMIT_MS
 from helpers.file_refusal import written
 from helpers.hostile_text import PAYLOADS as ALL_PAYLOADS
-from helpers.served_app import LIMIT_S, ServedApp
+from helpers.served_app import ServedApp
 
 pytestmark = pytest.mark.slow
 
 PAYLOADS = {name: text for name, text in ALL_PAYLOADS.items() if name != "surrogates"}
 """A manifest with half of a character is refused as corrupt, so no run of the list holds one."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 ADDED = (
     "img[src='x'], td b, td img, iframe:not([title='Report of the run']), "
     "base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
@@ -40,7 +35,6 @@ alert("hit");
 </script>"""
 OWN = re.compile(r"http://127\.0\.0\.1[:/]|data:|blob:")
 WIDE, NARROW = 1280, 390
-ANSWER_MS = 1000 * LIMIT_S
 
 
 @dataclass
@@ -51,27 +45,12 @@ class Browser:
     wrong: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
-        self.page.on("console", self._said)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("dialog", self._interrupted)
-        self.page.on("response", self._answered)
-        self.page.on("request", self._asked)
-
-    def _said(self, said: Any) -> None:
-        if said.type in ("error", "warning"):
-            self.wrong.append(f"{said.type}: {said.text}")
-
-    def _interrupted(self, dialog: Any) -> None:
-        self.wrong.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _answered(self, reply: Any) -> None:
-        if reply.status >= 400:
-            self.wrong.append(f"{reply.status}: {reply.url}")
-
-    def _asked(self, asked: Any) -> None:
-        if not OWN.match(asked.url):
-            self.wrong.append(f"elsewhere: {asked.url}")
+        note, on = self.wrong.append, self.page.on
+        on("console", lambda one: one.type in ("error", "warning") and note(f"{one.type}: {one.text}"))
+        on("pageerror", lambda error: note(f"error: {error}"))
+        on("dialog", lambda dialog: (note(f"dialog: {dialog.message}"), dialog.dismiss()))
+        on("response", lambda reply: reply.status >= 400 and note(f"{reply.status}: {reply.url}"))
+        on("request", lambda asked: OWN.match(asked.url) or note(f"elsewhere: {asked.url}"))
 
     def tab(self, name: str) -> Any:
         """The button of a tab; a narrow page has those that do not fit below the others."""
@@ -88,7 +67,6 @@ class Browser:
         return named.locator("textarea, input").first
 
     def choose(self, label: str, name: str) -> None:
-        """Choose from a list."""
         self.page.locator(f"input[aria-label='{label}'] >> visible=true").first.click()
         self.page.get_by_role("option", name=name, exact=True).locator("visible=true").first.click()
 
@@ -98,7 +76,7 @@ class Browser:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait in Python: the page's policy lets nobody evaluate a string, which is how a browser would wait."""
-        end = time.monotonic() + ANSWER_MS / 1000
+        end = time.monotonic() + LIMIT_MS / 1000
         while not holds():
             assert time.monotonic() < end, "it never came"
             self.page.wait_for_timeout(50)
@@ -136,11 +114,8 @@ def make_hostile(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(finished_run: Callable[..., Path], served_app: ServedApp) -> Iterator[str]:
+def address(chromium: Any, finished_run: Callable[..., Path], served_app: ServedApp) -> Iterator[str]:
     """The page's address; whatever is done in the browser, the server has no word to say."""
-    pytest.importorskip("playwright", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
     runs = served_app.folder / "runs"
     for name, model in (("first", "toy"), ("hostile", "toy"), (EVIL_RUN, "toy:slope=-5")):
         shutil.copytree(finished_run("spurious-correlation", model, w="date", limit=150, page=True), runs / name)
@@ -150,26 +125,13 @@ def address(finished_run: Callable[..., Path], served_app: ServedApp) -> Iterato
     assert served_app.complaints.read_text() == before
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """One browser; every test has a window of its own, with cookies of its own."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        try:
-            yield opened
-        finally:
-            opened.close()
-
-
 @contextmanager
 def window(chromium: Any, address: str, width: int) -> Iterator[Browser]:
     context = chromium.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
     try:
         opened = Browser(context.new_page())
         opened.watch()
-        opened.page.set_default_timeout(ANSWER_MS)
+        opened.page.set_default_timeout(LIMIT_MS)
         opened.page.goto(address)
         opened.button("Ask the model").wait_for()
         yield opened
@@ -214,10 +176,8 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
 
     # The table comes down as a file.
     page.get_by_text("Numbers and notes").locator("visible=true").first.click()
-    table = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8")
-    rows = list(csv.DictReader(io.StringIO(table)))
-    assert [rows[0]["value"], rows[-1]["value"]] == ["Afghanistan", "Iceland"]
-    assert sum(float(rows[0][group]) for group in ("female", "male", "neutral")) == pytest.approx(100, abs=0.01)
+    lines = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8").splitlines()
+    assert (lines[0].startswith("value,female,"), lines[1].startswith("Afghanistan,")) == (True, True)
 
     # A sentence of one's own, with markup in it that stays text; the field with the focus has a frame.
     browser.field("Sentences").focus()
@@ -248,18 +208,12 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     assert browser.wrong == []
 
 
-def added(browser: Browser) -> int:
-    """Elements that only a payload can have brought."""
-    found: int = browser.page.locator(ADDED).count()
-    return found
-
-
 @pytest.mark.soak
 def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
     """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
     with closing(chromium.new_context()) as context:
         page = context.new_page()
-        page.set_default_timeout(ANSWER_MS)
+        page.set_default_timeout(LIMIT_MS)
         page.set_content(f"<a href='{address}'>the page</a>")
         page.get_by_text("the page").click()
         page.get_by_role("tab", name="Spurious correlation").wait_for()
@@ -279,7 +233,7 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
     shown = wide.text("About this run")
     for payload in PAYLOADS.values():
         assert payload.encode("utf-8", "replace").decode() in shown
-    assert added(wide) == 0
+    assert wide.page.locator(ADDED).count() == 0
     assert all("Ignored call to 'alert()'. The document is sandboxed" in one for one in wide.wrong), wide.wrong
     runs.filter(has_text="first").click()
     report.get_by_text("Spurious correlation: toy").first.wait_for()
@@ -304,7 +258,7 @@ def test_whatever_runs_and_files_hold_is_shown_as_it_is_and_a_file_becomes_an_au
     wide.tab("Runs").click()
     wide.button("Refresh").click()
     runs.filter(has_text="spurious-correlation_toy").first.wait_for()
-    assert added(wide) == 0
+    assert wide.page.locator(ADDED).count() == 0
     wide.tab("Challenge file").click()
     wide.page.locator("#undertow-file").set_input_files(written(tmp_path, "#" * 300_000, "large.toml"))
     wide.page.get_by_text("The file is too large.").wait_for()

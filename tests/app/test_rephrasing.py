@@ -1,5 +1,3 @@
-"""The page on which people write, verify and refine rephrasings: no answer is lost or overwritten, and nobody verifies their own."""
-
 from __future__ import annotations
 
 import json
@@ -35,8 +33,6 @@ def documents(tmp_path: Path) -> Path:
 
 
 class Person(Visitor):
-    """Whoever writes and verifies rephrasings."""
-
     def next(self, *skipped: str) -> dict[str, Any]:
         item: dict[str, Any] = json.loads(self.ask(f"/next?skipped={','.join(skipped)}").text)["item"]
         return item

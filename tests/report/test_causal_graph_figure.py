@@ -1,5 +1,3 @@
-"""The figure of a graph: causes above effects, arrows that touch no other node, every word readable, the key of what is there."""
-
 from __future__ import annotations
 
 from itertools import combinations

@@ -1,5 +1,3 @@
-"""The figures of the occupation checklist: bars and dots stand at their numbers, and every word can be read."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -21,7 +19,6 @@ IN_ORDER = {
     "Switches to woman": 100.0,
     "Names the first": 61.0,
 }
-"""The rows of the figure of aspects, from the top."""
 
 
 def many(count: int) -> list[Result]:
@@ -42,7 +39,6 @@ def lines(axes: Any, width: float) -> list[tuple[list[float], list[float]]]:
 
 
 def rows_of(axes: Axes) -> list[str]:
-    """Names of the rows, from the top."""
     assert axes.yaxis.get_inverted()
     return [label.get_text() for label in axes.get_yticklabels()]
 

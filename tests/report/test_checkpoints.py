@@ -1,5 +1,3 @@
-"""The figure of a model's checkpoints: every value at its step, what is missing marked, and every word can be read."""
-
 from __future__ import annotations
 
 from typing import Any

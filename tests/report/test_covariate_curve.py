@@ -1,9 +1,6 @@
-"""The figure of the papers: what it shows, and that none of its words hides another."""
-
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -12,10 +9,8 @@ import pytest
 from helpers.figure_checks import only_axes, words
 from helpers.figure_data import fit
 from undertow.report.figures.covariate_curve import describe_spectrum, spectrum
-from undertow.report.inline_svg import SUMMARY_IN
 from undertow.report.page_data import Drawing
-from undertow.report.sheet import text_width
-from undertow.report.style import figure_width, image_bytes, svg_text
+from undertow.report.style import image_bytes, svg_text
 
 
 def test_dots_are_the_means_of_what_was_scored() -> None:
@@ -39,17 +34,3 @@ def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) ->
     drawing = Drawing("d", figure, "c", describe_spectrum(table, ["she", "he"], lines))
     assert image_bytes(drawing.figure, "png")
     assert svg_text(drawing)
-
-
-@pytest.mark.parametrize("width_in", [SUMMARY_IN, 6.5])
-def test_names_of_values_have_room_beside_a_wide_key(width_in: float) -> None:
-    years = pd.DataFrame({"w": [str(year) for year in range(1801, 2011, 7)], "w_index": range(30), "she": range(30)})
-    lines = [fit("she", np.ones(30), 0.91, 1.0)]
-    with figure_width(width_in):
-        figure = spectrum(years, ["she"], title="t", lines=lines)
-    axes = only_axes(figure)
-    at_in = [axes.transData.transform((tick, 0.0))[0] / figure.dpi for tick in axes.get_xticks()]
-    widths_in = [text_width(label.get_text()) for label in axes.get_xticklabels()]
-    assert len(at_in) > 5
-    for (left, own), (right, other) in pairwise(zip(at_in, widths_in, strict=True)):
-        assert right - left - (own + other) / 2 > 0.06

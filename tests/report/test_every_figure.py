@@ -103,6 +103,12 @@ def test_figure_is_readable_in_a_journal_s_column(kind: str, name: str) -> None:
 
 ODD: dict[str, Callable[[], Made]] = {
     "a calibration that did not converge": lambda: calibration(failed(mirrored(lab([1, 2], 2)), "masked-2-0")),
+    "a curve over thirty years": lambda: spectrum(
+        pd.DataFrame({"w": [str(year) for year in range(1801, 2011, 7)], "w_index": range(30), "she": range(30)}),
+        ["she"],
+        title="t",
+        lines=[fit("she", np.ones(30), 0.91, 1.0)],
+    ),
     "twenty models alike": lambda: compared(equal(20, [135e6])),
     "a grid of many groups": lambda: gridded(
         {("gpt2", ""): asked(groups=[f"group of words {n}" for n in range(14)])},

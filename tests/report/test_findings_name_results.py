@@ -1,5 +1,3 @@
-"""Every audit of the package says which results its findings tell, and how each was decided."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""How numbers and names are written."""
-
 from __future__ import annotations
 
 import math

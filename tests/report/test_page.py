@@ -1,5 +1,3 @@
-"""The page: one file that fetches nothing, escapes everything, and tells findings first, with what each rests on."""
-
 from __future__ import annotations
 
 import base64
@@ -144,8 +142,9 @@ TOLD = [
 
 
 def test_the_first_screen_has_the_verdict_the_figure_how_it_was_decided_and_the_caveats() -> None:
+    resting = Finding("it drifts", True, 9.0, results=(result(),), n_tests=12)
     parts: dict[str, Any] = {"facts": {"Model": "m"}, "caveats": ["First.", "Second.", "Third.", "Fourth."]}
-    html = render_page(page(**parts, main=PageFigure("main", SVG, "The main figure.", "Lines."), findings=[RESTING]))
+    html = render_page(page(**parts, main=PageFigure("main", SVG, "The main figure.", "Lines."), findings=[resting]))
     first = html.partition("<header")[2].partition("</header>")[0]
     assert sorted(TOLD, key=first.index) == TOLD
     assert "Fourth." not in first
@@ -154,7 +153,6 @@ def test_the_first_screen_has_the_verdict_the_figure_how_it_was_decided_and_the_
 
 
 def elements(html: str) -> list[tuple[str, list[str]]]:
-    """Every element in order, with the names of its attributes."""
     return [(tag, sorted(attributes.keys() - {"class"})) for tag, attributes in read(html).elements]
 
 
@@ -174,6 +172,3 @@ def test_every_text_is_shown_and_never_obeyed(payload: str) -> None:
     assert {" ".join(label.split()) for label in figures} == {shown}
     targets = [attributes["href"] for _, attributes in told.elements if "href" in attributes]
     assert all(re.fullmatch("#[a-z_]+", target) for target in targets)
-
-
-RESTING = Finding("it drifts", True, 9.0, results=(result(),), n_tests=12)

@@ -1,10 +1,5 @@
-"""The page in a real browser, opened from disk without a network: it says nothing to the console, sorts and filters its tables,
-fits a phone and paper, and runs nothing that a text brings along."""
-
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,22 +8,15 @@ from typing import Any
 
 import pytest
 
+from helpers.chromium import LIMIT_MS
 from helpers.hostile_text import PAYLOADS, as_shown, page_of
 from helpers.sampled_cases import briefly
 from undertow.report import Page, render_page
 from undertow.report.page_data import ReportTable
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
+pytestmark = pytest.mark.slow
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), "")
-pytestmark = [
-    pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed: apt-get install chromium"),
-    pytest.mark.slow,
-]
-
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
 PHONE, DESK = 390, 1280
-LIMIT_MS = 120_000
 HITS = "window.hits = []; window.hit = (one) => { window.hits.push(one); };"
 """What payloads call; there before any script of the page."""
 
@@ -43,19 +31,10 @@ class Opened:
     dialogs: list[str] = field(default_factory=list)
 
     def dismiss(self, dialog: Any) -> None:
-        """Note a dialog, and close it."""
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    def until(self, holds: Callable[[], object]) -> None:
-        """Wait for an event of the page."""
-        end = time.monotonic() + LIMIT_MS / 1000
-        while not holds():
-            assert time.monotonic() < end, "it never came"
-            self.tab.wait_for_timeout(20)
-
     def unfold(self) -> None:
-        """Open all that is folded."""
         self.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
     def column(self, table: str, column: int) -> list[str]:
@@ -64,31 +43,11 @@ class Opened:
         return [str(text).strip() for text in cells.all_text_contents()]
 
 
-@pytest.fixture(scope="module")
-def contexts() -> Iterator[Callable[..., Any]]:
-    """Contexts of one browser with the network off, one for each set of options."""
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        made: dict[str, Any] = {}
-
-        def context(width: int, **options: Any) -> Any:
-            key = repr((width, sorted(options.items())))
-            if key not in made:
-                made[key] = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
-                made[key].add_init_script(HITS)
-            return made[key]
-
-        try:
-            yield context
-        finally:
-            browser.close()
-
-
 Open = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
+def opened(chromium: Any, tmp_path: Path) -> Open:
     """Open a page that lies on disk, or is written there, with the network off."""
 
     @contextmanager
@@ -96,7 +55,9 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
         path = what if isinstance(what, Path) else tmp_path / "page.html"
         if not isinstance(what, Path):
             path.write_text(what if isinstance(what, str) else render_page(what), encoding="utf-8")
-        made = Opened(contexts(width, **options).new_page())
+        context = chromium.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+        context.add_init_script(HITS)
+        made = Opened(context.new_page())
         made.tab.set_default_timeout(LIMIT_MS)
         made.tab.on("console", lambda message: made.complaints.append(message.text))
         made.tab.on("pageerror", lambda error: made.complaints.append(str(error)))
@@ -107,14 +68,13 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
         try:
             yield made
         finally:
-            made.tab.close()
+            context.close()
 
     return opening
 
 
 @pytest.fixture
 def run_page(finished_run: Callable[..., Path]) -> Path:
-    """The page of a real run over two models."""
     options: dict[str, Any] = {"w": "date", "limit": 90, "graph": "unspecified"}
     return finished_run("spurious-correlation", ["toy", "uniform"], page="whole", **options) / "report.html"
 
@@ -147,8 +107,6 @@ def test_the_first_thing_is_what_was_found_and_it_opens_to_what_it_rests_on(open
         page.tab.mouse.move(2, 2)
         assert tip.is_hidden()
 
-
-# Tables.
 
 CELLS = [
     ("b", "\N{MINUS SIGN}0.56", "< .001", "x 1"),
@@ -218,7 +176,7 @@ def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
     with opened(page_of(PAYLOADS[name]), PHONE) as page:
         page.unfold()
         page.tab.mouse.move(100, 100)
-        assert_nothing_ran(page)
+        assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])
         assert page.tab.url.startswith("file:")
         shown = as_shown(PAYLOADS[name])
         assert page.tab.title() == shown
@@ -228,7 +186,3 @@ def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
         beginning = "".join(cell.locator("summary").all_text_contents())  # a long cell unfolds
         assert " ".join(cell.text_content().removeprefix(beginning).split()) == shown
         assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE
-
-
-def assert_nothing_ran(page: Opened) -> None:
-    assert (page.complaints, page.fetched, page.dialogs, page.tab.evaluate("window.hits")) == ([], [], [], [])

@@ -1,5 +1,3 @@
-"""Sections of the page: an audit's own tables, what findings rest on and what was asked, the checklist."""
-
 from __future__ import annotations
 
 import math
@@ -12,10 +10,7 @@ import pandas as pd
 import pytest
 
 from undertow.causal.assumptions import Assumption
-from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
-from undertow.report.figures.causal_graph import draw_graph
-from undertow.report.inline_svg import page_figure
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.report.page_data import Checklist, ChecklistTest, PageAssumptions, ReportTable, ReportText
 from undertow.runs.folder.storage import Record
@@ -29,7 +24,6 @@ MANIFEST: dict[str, Any] = dict.fromkeys(("command", "python", "created"), "told
 
 
 def section(html: str, name: str) -> str:
-    """One section of a page, by its id."""
     (found,) = re.findall(rf'<section id="{name}".*?</section>\n', html, re.DOTALL)
     return str(found)
 
@@ -46,39 +40,10 @@ def page(**parts: Any) -> str:
 
 
 def listed(html: str) -> list[str]:
-    """What is listed, without markup."""
     return [" ".join(re.sub(r"<[^>]+>", " ", item).split()) for item in re.findall(r"<li>(.*?)</li>", html, re.DOTALL)]
 
 
-def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
-    told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
-    drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
-    record = Record(MANIFEST, pd.DataFrame(), [])
-    on_page = causal_assumptions(figure=page_figure(drawing)), drawing
-    render_run(tmp_path, record, told, (DRIFTS,), list, causal_assumptions=on_page)
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
-    assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
-    assert f'aria-label="{drawing.alt}"' in section(html, "causal_assumptions")
-    assert drawing.caption in section(html, "causal_assumptions")
-    render_run(tmp_path, record, told, (DRIFTS,), list)
-    assert not list((tmp_path / "figures").iterdir())
-    assert 'id="causal_assumptions"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-# An audit's own tables.
-
-SCORES = ReportTable(
-    "Exact match", ["class", "0 shots", "5 shots"], [["statement", "42.1 ± 0.8", "0"], ["null", "", "–"]]
-)
-EXAMPLES = ReportTable("Answers", ["span", "answer"], [["a", "one\ntwo"]], about="Of some.", warning="It quotes abuse.")
-
-
-def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> None:
-    html = section(page(tables=[EXAMPLES]), "tables")
-    folded = r'<details class="table warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table'
-    assert re.search(folded, html, re.DOTALL)
+def test_tables_are_folded_with_their_numbers_of_rows() -> None:
     for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
         assert f"{size} rows</span></summary>" in html
@@ -86,8 +51,6 @@ def test_tables_are_folded_with_their_warnings_and_their_numbers_of_rows() -> No
     with pytest.raises(ValueError, match="'T'"):
         page(tables=[ReportTable("T", ["a", "b"], [["1"]])])
 
-
-# What findings rest on.
 
 DOUBT = "This is not evidence of selection: W causes Y."
 ROWS = (
@@ -118,8 +81,6 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
     for name in ("findings", "causal_assumptions"):
         assert section(many, name).index("finding 1<") < section(many, name).index("<summary>5 more")
 
-
-# The checklist.
 
 COLUMNS = ("minimum functionality", "invariance", "directional expectation")
 SWAP = ChecklistTest("swap", "Order does not matter.", 400, 50, ["Amy, Bob.\n  Who?", "Bob <b>&amp;</b> Amy"])

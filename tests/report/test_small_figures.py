@@ -1,5 +1,3 @@
-"""The figures of labels, of differences and of a simulation: every number stands in its place."""
-
 from __future__ import annotations
 
 import math

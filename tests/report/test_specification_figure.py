@@ -1,5 +1,3 @@
-"""The figures of task specification: every sentence stands where its numbers say, and every word can be read."""
-
 from __future__ import annotations
 
 import numpy as np
@@ -9,17 +7,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from helpers.figure_checks import marks_of, only_axes
-from helpers.specification_rows import SCORE, SHARES, drawn, followed, scored
+from helpers.specification_rows import SCORE, drawn, followed, scored
 from undertow.report.figures.specification import over_w
 
 BLUE, ORANGE, WHITE = "#0072b2", "#d55e00", "#ffffff"
-
-
-def simplified() -> pd.DataFrame:
-    """One person only, three sentences of each occupation."""
-    rows = [(name, sex, 0, sex != "unspecified") for name in SHARES for sex in ("female", "male", "unspecified")]
-    table = pd.DataFrame(rows, columns=["cluster", "participant_class", "coreferent", "well_specified"])
-    return table.assign(**{SCORE: np.linspace(0, 9, len(rows))})
 
 
 def bare() -> pd.DataFrame:
@@ -36,7 +27,7 @@ def rows_of(figure: Figure) -> list[str]:
     return [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
 
 
-@pytest.mark.parametrize("table", [scored(), simplified(), bare()])
+@pytest.mark.parametrize("table", [scored(), bare()])
 def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_decides(table: pd.DataFrame) -> None:
     table = table.sample(frac=1, random_state=1).reset_index(drop=True)
     figure = drawn(table)
@@ -53,9 +44,6 @@ def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_de
         for one in table.to_dict("records")
     )
     assert all(to_hex(line.get_markeredgecolor()) == to_hex(line.get_color()) for line in dots)
-
-
-# One occupation over all values of W.
 
 
 SENTENCES = {

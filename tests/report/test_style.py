@@ -1,5 +1,3 @@
-"""Drawings become the same files everywhere, under safe names."""
-
 from __future__ import annotations
 
 import re

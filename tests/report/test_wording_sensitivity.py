@@ -1,5 +1,3 @@
-"""The figures of wordings: every score is a dot at its place, means and deviations are right, and every word can be read."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -11,21 +9,19 @@ import pytest
 from helpers.figure_checks import marks_of, words
 from helpers.wording_rows import NAN, drawn, row
 
-SCORES = [
-    row("null", "", 40.0),
-    row("completion", "c1", 20.0, "bias"),
-    row("completion", "c2", 30.0, "toxicity"),
-    row("mine", "m1", 35.0),
-    row("mine", "m2", 45.0),
-    row("statement", "s1", 80.0, "bias"),
-    row("statement", "s2", 82.0, "bias"),
-    row("statement", "s3", 10.0, "toxicity"),
-    row("statement", "s4", NAN, "toxicity"),
-]
-
-
-def points() -> pd.DataFrame:
-    return pd.DataFrame(SCORES)
+SCORES = pd.DataFrame(
+    [
+        row("null", "", 40.0),
+        row("completion", "c1", 20.0, "bias"),
+        row("completion", "c2", 30.0, "toxicity"),
+        row("mine", "m1", 35.0),
+        row("mine", "m2", 45.0),
+        row("statement", "s1", 80.0, "bias"),
+        row("statement", "s2", 82.0, "bias"),
+        row("statement", "s3", 10.0, "toxicity"),
+        row("statement", "s4", NAN, "toxicity"),
+    ]
+)
 
 
 def dots(axes: Any) -> list[list[float]]:
@@ -40,12 +36,12 @@ def bars(axes: Any, width: float) -> list[list[float]]:
 
 
 def test_every_wording_is_a_dot_and_mean_and_standard_deviation_are_those_of_the_population() -> None:
-    (drawing,) = drawn(points())
+    (drawing,) = drawn(SCORES)
     (axes,) = drawing.figure.axes
     assert dots(axes) == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
     assert "1 wording has no score, and no dot." in words(drawing.figure)
     assert "statement mean 57.3, sd 33.5, 10.0 to 82.0, 3 wordings (target: bias 81.0" in drawing.alt
-    (whole,) = drawn(points().dropna(subset="score"))
+    (whole,) = drawn(SCORES.dropna(subset="score"))
     assert not any("no score" in text for text in words(whole.figure))
     seen = np.array([80.0, 82.0, 10.0])
     expected = [[seen.mean() - seen.std(), seen.mean() + seen.std()], [20.0, 30.0], [35.0, 45.0]]
@@ -59,8 +55,8 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
         lines: list[Any] = [line for line in drawing.figure.axes[0].lines if line.get_linestyle() == "--"]
         return [float(line.get_xdata()[0]) for line in lines]
 
-    assert dashed(points()) == [51.0]
-    own = points()
+    assert dashed(SCORES) == [51.0]
+    own = SCORES.copy()
     own.loc[own["description_class"] == "null", "baseline"] = 30.0
     assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
-    assert dashed(points().assign(baseline=NAN)) == []
+    assert dashed(SCORES.assign(baseline=NAN)) == []
