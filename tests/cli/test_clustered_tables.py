@@ -1,7 +1,4 @@
-"""`undertow score` of tables whose rows are not independent: what a column `cluster` says goes together is resampled together.
-
-In all of these tables clusters differ, and there is nothing to find.
-"""
+"""In all of these tables clusters differ, and there is nothing to find."""
 
 from __future__ import annotations
 
@@ -33,18 +30,6 @@ def drifts(rng: np.random.Generator) -> Rows:
                 }  # fmt: skip
 
 
-def ends(rng: np.random.Generator) -> Rows:
-    """Sixteen clusters of six sentences, eight of either kind; clusters move more or less, either way, and kinds do not differ."""
-    decided, way = rng.permutation(16) < 8, rng.choice([-1, 1], 16)
-    for cluster, size in enumerate(np.exp(rng.normal(1, 0.7, 16))):
-        for sentence in range(6):
-            moved = way[cluster] * size * np.exp(rng.normal(0, 0.3))
-            yield {
-                "model": "m", "sentence": f"{cluster}.{sentence}", "well_specified": "yes" if decided[cluster] else "no",
-                "cluster": f"k{cluster}", "w_first_xe": 50, "w_first_ze": 50, "w_last_xe": 50 + moved, "w_last_ze": 50 - moved,
-            }  # fmt: skip
-
-
 def choices(rng: np.random.Generator) -> Rows:
     """Eight clusters of five pairs of names and eight jobs; a cluster leans to its women or to its men, 0 in the mean."""
     for cluster, lean in enumerate(rng.normal(0, 20, 8)):
@@ -72,7 +57,6 @@ def labels(rng: np.random.Generator) -> Rows:
 
 MAIN: dict[str, tuple[Callable[..., Rows], dict[str, str]]] = {
     "spurious-correlation": (drifts, {"measure": "slope"}),
-    "task-specification": (ends, {"measure": "auroc", "score": "total_variation"}),
     "occupation-checklist": (choices, {"measure": "choice_gap", "occupation": "all"}),
     "bias-diagnosis": (labels, {"measure": "accuracy", "dimension": "all"}),
 }
@@ -82,7 +66,6 @@ Score = Callable[[str, pd.DataFrame], tuple[pd.DataFrame, list[dict[str, Any]]]]
 
 @pytest.fixture
 def score(cli: Cli, tmp_path: Path) -> Score:
-    """The results and findings of a table."""
 
     def scored(audit: str, table: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         table.to_csv(tmp_path / "own.csv", index=False)

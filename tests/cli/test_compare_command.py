@@ -1,5 +1,3 @@
-"""`undertow compare` and `undertow scaling` through the command line, on runs of the toy."""
-
 from __future__ import annotations
 
 import json
@@ -27,7 +25,6 @@ def work(shared_base: Path) -> Workplace:
 
 
 def leaning(source: Path, target: Path, model: str) -> None:
-    """The run of a model of another name, which leans towards women and drifts more."""
     shutil.copytree(source, target)
     for name in ("manifest.json", "results.json"):
         path = target / name

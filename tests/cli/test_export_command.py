@@ -1,5 +1,3 @@
-"""`undertow export` and what comes back, as a user types it."""
-
 from __future__ import annotations
 
 import json
@@ -45,10 +43,8 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(
         'unit = "probability"\n[columns]\nw = "year"\n[groups]\nfemale = "she"\nmale = "he"\n[constants]\nmodel = "gpt-x"\n'
     )
-    said(cli("score", "t.csv", "--audit", "spurious-correlation", "--columns", "m.toml", "--out", "mapped"))
-    results = json.loads((tmp_path / "mapped/results.json").read_text())["results"]
-    (slope,) = [one for one in results if one["measure"] == "slope" and one["group"]["pronoun"] == "female"]
-    assert slope["value"] == pytest.approx(10.0)
+    mapped = said(cli("score", "t.csv", "--audit", "spurious-correlation", "--columns", "m.toml", "--out", "mapped"))
+    assert "multiplied by 100: female, male." in mapped
     refused(cli("score", "t.csv", "--audit", "spurious-correlation", "--columns", "nowhere.toml"), "nowhere.toml")
 
 

@@ -1,5 +1,3 @@
-"""`undertow finetune` as a user types it."""
-
 from __future__ import annotations
 
 import json
@@ -7,20 +5,17 @@ from typing import Any
 
 import pytest
 
-from helpers.cli_refusal import refused
 from helpers.planted_lives import LABELS, lives, small_base
 from helpers.workplace import Workplace
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
 FAST = ("--max-steps", "120", "--learning-rate", "3e-3")
-SHORT = ("--max-steps", "3", "--learning-rate", "3e-3")
 WORD = {"female": ("She", "her"), "male": ("He", "his")}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    """A folder with a base, and lives in a file."""
     folder = tmp_path_factory.mktemp("bench")
     small_base(folder / "base")
     rows = []
@@ -35,7 +30,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 @pytest.fixture(scope="module")
 def made(bench: Workplace) -> Any:
-    """Trained with the year in front."""
     return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
 
 

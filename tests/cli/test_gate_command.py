@@ -1,13 +1,9 @@
-"""`undertow gate` as a build uses it: a worse model fails with exit status 1 and a JUnit file; a refusal has status 2."""
-
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from conftest import ROOT, Cli
@@ -18,8 +14,6 @@ from undertow.runs.folder.storage import MANIFEST
 
 PAGE = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
 RUN = ["run", "spurious-correlation", "--challenge", "mgt", "--w", "date", "--limit", "600"]
-SHARE_OF_LISTED = 0.8
-"""Of the toy: what all pronouns have between them."""
 RULES = ["--rules", "rules.toml"]
 
 
@@ -51,12 +45,6 @@ def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Wo
 def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace) -> None:
     done = work.attempt("gate", "runs/after", *RULES, "--baseline", "runs/before", "--junit", "out/gate.xml")
     assert (done.returncode, done.stderr) == (1, "")
-    texts = pd.read_parquet(work.folder / "runs/after/observations.parquet")
-    step_years = np.polyfit(texts["w_index"], texts["w"].astype(int), 1)[0]
-    # Planted: 6 points a century in sentences that show the date before the pronoun, and what she gains he loses.
-    planted = 2 * 6 / 100 * step_years * texts["text"].str.startswith("In ").mean() / SHARE_OF_LISTED
-    (gap,) = (one for one in work.results("runs/after") if one["measure"] == "slope_gap")
-    assert gap["value"] == pytest.approx(planted, abs=0.05)
     lines = [line for line in done.stdout.splitlines() if not line.startswith("passed: ")]
     assert lines[0].startswith("failed: slope gap (date, female-male) of toy:slope=6 ")
     assert "'she and he hardly move with the date'" in lines[0]
@@ -70,7 +58,7 @@ def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace)
 
 
 @pytest.mark.slow
-def test_json_has_every_outcome(work: Workplace) -> None:
+def test_json_has_every_outcome_and_markdown_a_table(work: Workplace) -> None:
     done = work.attempt("gate", "runs/before", "runs/after", *RULES, "--json")
     assert (done.returncode, done.stderr) == (1, "")
     said = json.loads(done.stdout)
@@ -79,6 +67,10 @@ def test_json_has_every_outcome(work: Workplace) -> None:
     (failed,) = (one for run in said["runs"] for one in run["outcomes"] if one["outcome"] == "failed")
     assert [failed[name] for name in ("of", "at_most", "at_least")] == ["magnitude_high", 0.5, None]
     assert failed["group"]["pronoun"] == "female-male"
+    table = work.attempt("gate", "runs/before", *RULES, "--format", "markdown").stdout.splitlines()
+    assert table[0] == "**Undertow: all rules hold** (2 passed, 1 skipped)"
+    assert table[2] == "| outcome | rule | number | value | allowed | run |"
+    assert any(line.startswith("| passed | ") and "| at most 0.5 | runs/before |" in line for line in table)
 
 
 @pytest.mark.parametrize(

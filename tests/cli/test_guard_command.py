@@ -1,5 +1,3 @@
-"""`undertow guard` as a user types it: one sentence or a file of them, and one sentence for whatever is wrong."""
-
 from __future__ import annotations
 
 import json
@@ -11,7 +9,7 @@ import pytest
 
 from conftest import Cli
 from helpers.cli_refusal import refused
-from helpers.planted_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
+from helpers.planted_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_table
 from helpers.shared_folders import contents
 from helpers.workplace import Workplace, shared
 from undertow._folders import cache_file
@@ -32,18 +30,14 @@ LINES: list[dict[str, Any]] = [
 ]
 
 
-def written(lines: list[dict[str, Any]]) -> str:
-    """A file of them, with an empty line and one of spaces between."""
-    return "\ufeff" + "\n\n   \n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n"
-
-
 @pytest.fixture(scope="module")
 def work(shared_base: Path) -> Workplace:
     """A folder with sentences that the toy tells apart, and a file of sentences to judge with their verdicts."""
 
     def make(work: Workplace) -> None:
         planted_table(work.folder)
-        (work.folder / "sentences.jsonl").write_text(written(LINES), encoding="utf-8")
+        lines = "\n\n   \n".join(json.dumps(line, ensure_ascii=False) for line in LINES)
+        (work.folder / "sentences.jsonl").write_text(f"\ufeff{lines}\n", encoding="utf-8")
         assert work(*FILE, "--out", "verdicts.jsonl").stdout == ""
 
     return shared(shared_base, "check-text", make)
@@ -51,7 +45,6 @@ def work(shared_base: Path) -> Workplace:
 
 @pytest.fixture(scope="module")
 def verdicts(work: Workplace) -> list[dict[str, Any]]:
-    """What a file of sentences gives, line by line."""
     text = (work.folder / "verdicts.jsonl").read_bytes().decode("utf-8")
     assert text.endswith("\n")
     return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
@@ -62,10 +55,6 @@ def test_a_verdict_is_one_json_object(work: Workplace) -> None:
     assert list(verdict) == KEYS
     assert (verdict["text"], verdict["unspecified"], verdict["missing_reason"]) == (UNDECIDED, True, "")
     assert verdict["chance_percent"] > 75
-    female = [planted_percent(f"In {year}: The nurse said that", int(year))["female"] for year in verdict["percent"]]
-    assert verdict["scores"]["total_variation"] == {
-        "value": pytest.approx(female[1] - female[0], abs=1e-9), "above_unspecified": 1.0, "above_specified": 1.0,
-    }  # fmt: skip
 
 
 def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]], work: Workplace) -> None:

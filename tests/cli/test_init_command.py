@@ -1,5 +1,3 @@
-"""`undertow init`: a challenge file from five answers, by options or typed, or from a pack."""
-
 from __future__ import annotations
 
 import json
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from helpers.cli_refusal import said
 from helpers.file_refusal import assert_refused
 from undertow import data
 from undertow.data.challenges.challenge_draft import parse_w
@@ -28,14 +27,11 @@ def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_answer_all_questions_and_the_reader_takes_the_file(cli: Cli, tmp_path: Path) -> None:
-    done = cli("init", "age.toml", *OPTIONS, *CONTROLS)
-    assert done.returncode == 0, done.stderr
-    assert "Written: age.toml\n26 texts and 2 control sentences.\n" in done.stdout
-    assert "nothing can be found with 2 sentences" in done.stdout
-    assert (
-        "2 of 2 right would be no better than chance with 2 groups: write at least 6 control sentences" in done.stdout
-    )
-    assert done.stdout.rstrip().endswith("Next: undertow run spurious-correlation -m smollm2 --challenge age.toml")
+    told = said(cli("init", "age.toml", *OPTIONS, *CONTROLS))
+    assert "Written: age.toml\n26 texts and 2 control sentences.\n" in told
+    assert "nothing can be found with 2 sentences" in told
+    assert "2 of 2 right would be no better than chance with 2 groups: write at least 6 control sentences" in told
+    assert told.rstrip().endswith("Next: undertow run spurious-correlation -m smollm2 --challenge age.toml")
     chosen = data.load(str(tmp_path / "age.toml"))
     assert chosen.title == "Age by the year"
     assert chosen.covariates[0].values == tuple(str(year) for year in range(1900, 2021, 10))
@@ -56,9 +52,7 @@ MORE_CONTROLS = tuple(
 
 def test_its_power_is_what_undertow_power_says(cli: Cli, tmp_path: Path) -> None:
     sentences = [argument for word in "abcdefgh" for argument in ("--sentence", f"In {{w}}, {word} was ___.")]
-    done = cli("init", *OPTIONS, *sentences, *CONTROLS, *MORE_CONTROLS, "--json")
-    assert done.returncode == 0, done.stderr
-    made = json.loads(done.stdout)
+    made = json.loads(said(cli("init", *OPTIONS, *sentences, *CONTROLS, *MORE_CONTROLS, "--json")))
     assert (made["file"], made["texts"], made["controls"], made["notes"]) == ("challenge.toml", 130, 6, [])
     power = json.loads(cli("power", "challenge.toml", "--json").stdout)["lists"][0]
     assert (made["lists"][0]["change"], made["lists"][0]["slope"]) == (power["change"], power["slope"])
@@ -98,9 +92,8 @@ def test_no_file_is_replaced_without_asking(cli: Cli, tmp_path: Path) -> None:
     refused = cli("init", *OPTIONS, typed="n\n")
     assert (refused.returncode, path.read_text(encoding="utf-8")) == (1, "mine")
     assert "Replace it?" in refused.stderr
-    done = cli("init", *OPTIONS, "--no-controls", "--overwrite")
-    assert done.returncode == 0
-    assert "There are no control sentences to check whether a model reads" in done.stdout
+    told = said(cli("init", *OPTIONS, "--no-controls", "--overwrite"))
+    assert "There are no control sentences to check whether a model reads" in told
 
 
 def test_an_end_of_the_input_writes_nothing(cli: Cli, tmp_path: Path) -> None:
@@ -111,7 +104,7 @@ def test_an_end_of_the_input_writes_nothing(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "told"),
     [
         (("--sentence", "In {w}, the {job} was ___."), "has the unknown placeholder {job}"),
         (("--group", "older: old", "--group", "younger: old"), "'old' is in the groups"),
@@ -121,7 +114,7 @@ def test_an_end_of_the_input_writes_nothing(cli: Cli, tmp_path: Path) -> None:
     ],
 )
 def test_answers_that_make_no_challenge_are_refused(
-    option: tuple[str, ...], said: str, cli: Cli, tmp_path: Path
+    option: tuple[str, ...], told: str, cli: Cli, tmp_path: Path
 ) -> None:
     given = list(OPTIONS)
     if option[0] in ("--sentence", "--group"):
@@ -130,14 +123,12 @@ def test_answers_that_make_no_challenge_are_refused(
             del given[at : at + 2]
     done = cli("init", *given, *option, *(() if option[0] == "--control" else ("--no-controls",)))
     assert done.returncode == 1
-    assert said in done.stderr
+    assert told in done.stderr
     assert not (tmp_path / "challenge.toml").exists()
 
 
 def test_a_pack_is_copied_as_it_is(cli: Cli, tmp_path: Path) -> None:
-    done = cli("init", "--pack", "age")
-    assert done.returncode == 0, done.stderr
-    assert "312 texts and 12 control sentences." in done.stdout
+    assert "312 texts and 12 control sentences." in said(cli("init", "--pack", "age"))
     assert data.challenge_digest(data.load(str(tmp_path / "age.toml")).items()) == data.challenge_digest(
         data.load("age").items()
     )

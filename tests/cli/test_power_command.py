@@ -1,5 +1,3 @@
-"""`undertow power`: what a design can find, before any model is asked."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Options of `undertow run`: the audit's own, those of model families, several models, and reduced precision."""
-
 from __future__ import annotations
 
 import json
@@ -7,22 +5,16 @@ import re
 import shlex
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import undertow
 from conftest import Cli
-from helpers.file_refusal import assert_refused
 from helpers.planted_precision import Plant, moved, unit, year_of
 from undertow import audits, models
 from undertow.cli import COMMAND_SECTIONS
-from undertow.runs import pipeline
 from undertow.types import Answer, ClozeQuery, Query
 
 AUDIT = "spurious-correlation"
-SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
-TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
 
 
 @pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
@@ -49,36 +41,6 @@ def test_help_lists_run_first(cli: Cli) -> None:
     assert names[0] == "run"
     assert names == [name for commands in COMMAND_SECTIONS.values() for name in commands]
 
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"concurrency": "8"}, ["concurrency", "int", "'8'"]),
-        ({"concurrency": True}, ["concurrency", "int", "True"]),
-        ({"base_uri": "x"}, ["'base_uri'", "challenge", "base_url", "mode"]),
-        ({"base_url": "ftp://x", "model": "openai:x"}, ["base URL"]),
-    ],
-)
-def test_bad_option_in_python_is_refused_in_one_sentence(
-    options: dict[str, Any], words: list[str], in_folder: Path
-) -> None:
-    for asking in (undertow.audit, pipeline.dry_run):
-        assert_refused(tuple(words), asking, AUDIT, **{"model": "toy", **TINY, **options})
-    assert not list(in_folder.iterdir())
-
-
-def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
-    undertow.audit(AUDIT, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
-    command = ["run", AUDIT, "-m", "replay:first", *SMALL]
-    said = cli(*command, "--out", "again").stdout.splitlines()
-    lines = [line for line in said if "can be found with" not in line]
-    assert lines[0].startswith("Scored 8 items")
-    assert "4 missing" in lines[0]
-    assert lines[1].startswith("  4 missing: the run first")
-    assert "missing_reason" not in lines[2]
-
-
-# Reduced precision.
 
 DATED = ["run", AUDIT, "--w", "date", "--date-count", "12", "--limit", "120"]
 
