@@ -1,5 +1,3 @@
-"""W lists: their order, their scale, where each value stands on its axis, and what an uneven or unsorted list becomes."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -115,7 +113,6 @@ def test_a_scale_that_is_not_known_or_that_no_list_can_have_is_refused() -> None
     place, date = data.load_covariate("place"), data.load_covariate("date", scale="value")
     assert_refused(("--w-scale", "'indx'", "did you mean 'index'"), lambda: data.load_covariate("place", scale="indx"))
     assert_refused(("--w-scale", "place"), data.check_scaled, [place], "value")
-    assert_refused(("--w-scale",), data.check_scaled, [], "index")
     data.check_scaled([place, date], "value")
 
 

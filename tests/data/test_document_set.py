@@ -1,5 +1,3 @@
-"""Tables of documents and of rephrasings, by name and by path: what they hold, and what is refused."""
-
 from __future__ import annotations
 
 import gzip

@@ -1,5 +1,3 @@
-"""Answered examples: who is drawn, how evenly, in what order, and how a block reads."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -140,8 +138,6 @@ def test_nothing_to_draw_from_is_no_examples_and_weak_oracle_needs_a_category(sa
         else:
             assert len(draw_shots(POOL, target, 5, sampling, 0, 0)) == 5
 
-
-# Blocks.
 
 QUESTION = Wording(TASKS[0], "question", "Question: Is there bias in the previous text?\nAnswer:", {})
 NAMED = Wording(TASKS[3], "dimension", "Task: Convert to remove bias targeting {dimension}\nAnswer:", {})

@@ -1,5 +1,3 @@
-"""Occupations and pairs of names: the package's own, a user's, those of an O*NET release, and their refusals."""
-
 from __future__ import annotations
 
 import math
@@ -171,16 +169,9 @@ def test_the_packages_own_pairs_are_those_of_the_word_lists(reference_data: Path
     assert not {pair.female for pair in pairs} & {pair.male for pair in pairs}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("pairs.tsv", "female\tmale\nZoë\tJosé\nAnn\tJohann\n"),
-        ("pairs.csv", '\ufefffemale,male\r\n"Zoë",José\r\n\r\n" Ann ",Johann\r\n'),
-        ("pairs.tsv", "\ufefffemale\tmale\r\nZoe\u0308\tJose\u0301\r\nAnn\tJohann"),
-    ],
-)
-def test_a_table_of_pairs_of_ones_own(name: str, text: str, tmp_path: Path) -> None:
-    assert load_pairs(written(tmp_path, text, name)) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
+def test_a_table_of_pairs_of_ones_own(tmp_path: Path) -> None:
+    text = '\ufefffemale,male\r\n"Zoë",Jose\u0301\r\n\r\n" Ann ",Johann\r\n'
+    assert load_pairs(written(tmp_path, text, "pairs.csv")) == [NamePair("Zoë", "José"), NamePair("Ann", "Johann")]
     text = "female\tmale\nAnn\tPaul\nAnn\tJohn\n芳\t伟\nMary Jo\tPeter  O’Neil\n"
     pairs = load_pairs(written(tmp_path, text))
     assert [pair.name for pair in pairs] == ["Ann/Paul", "Ann/John", "芳/伟", "Mary Jo/Peter O’Neil"]

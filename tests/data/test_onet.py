@@ -1,5 +1,3 @@
-"""O*NET's text release: the most important elements, and refusals of its files."""
-
 from __future__ import annotations
 
 import csv
@@ -12,25 +10,18 @@ import pytest
 from helpers.file_refusal import assert_refused, rows_of
 from undertow.data.occupations.onet import Rating, read_onet
 
-COLUMNS = (
-    "O*NET-SOC Code", "Element ID", "Element Name", "Scale ID", "Data Value", "N", "Standard Error", "Lower CI Bound",
-    "Upper CI Bound", "Recommend Suppress", "Not Relevant", "Date", "Domain Source",
-)  # fmt: skip
+COLUMNS = ("O*NET-SOC Code", "Element Name", "Scale ID", "Data Value", "Recommend Suppress", "Date")
 FILES = {"Skill": "Skills.txt", "Knowledge": "Knowledge.txt", "Ability": "Abilities.txt"}
 NURSE, POET, LAW, ART = "29-1141.00", "27-3043.05", "25-1112.00", "25-1121.00"
-Row = tuple[str, str, str, str, str]
+Row = tuple[str, str, str, str, str, str]
 
 
 def row(code: str, element: str, value: str, scale: str = "IM", suppress: str = "N") -> Row:
-    return code, element, scale, value, suppress
+    return code, element, scale, value, suppress, "08/2025"
 
 
 def table(rows: Iterable[Row], end: str = "\n") -> str:
-    body = (
-        (code, "2.A", element, scale, value, "8", "0.1", "n/a", "n/a", suppress, "n/a", "08/2025", "Analyst")
-        for code, element, scale, value, suppress in rows
-    )
-    return "".join("\t".join(cells) + end for cells in (COLUMNS, *body))
+    return "".join("\t".join(cells) + end for cells in (COLUMNS, *rows))
 
 
 KNOWLEDGE = tuple(

@@ -1,5 +1,3 @@
-"""Prompts as published and as users write them, what stands in the blank, and the words looked for in answers."""
-
 from __future__ import annotations
 
 from functools import partial

@@ -1,5 +1,3 @@
-"""The published challenge sets hold what the papers print, and ready files what each must have."""
-
 from __future__ import annotations
 
 from collections import Counter

@@ -1,5 +1,3 @@
-"""Questions of the checklist: shipped texts word by word, what fills their holes, own files and their refusals."""
-
 from __future__ import annotations
 
 import itertools

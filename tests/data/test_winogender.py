@@ -1,7 +1,4 @@
-"""Winogender: the two published files as a design, fetched once and checked; and files that are refused.
-
-No published sentence stands here: the small files below are written for these tests.
-"""
+"""No published sentence stands here: the small files below are written for these tests."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.winogender import COMMIT, STATISTICS, TEMPLATES, read_winogender
 
 MODULE = "undertow.data.sentences.winogender"
-CLASSES = ("man", "woman", "someone", "other")
 
 OWN_TEMPLATES = """\
 occupation(0)\tother-participant(1)\tanswer\tsentence
@@ -152,7 +148,7 @@ def test_the_published_files_have_the_known_hashes_and_their_design(
         return Counter(tuple(sentence.factors[name] for name in names) for sentence in sentences)
 
     assert len(occupations) == 60
-    cells = product(occupations, CLASSES, (0, 1))
+    cells = product(occupations, ("man", "woman", "someone", "other"), (0, 1))
     assert counts("occupation", "participant_class", "coreferent") == Counter(cells)
     assert counts("pronoun_case") == {("nominative",): 4 * 89, ("possessive",): 4 * 27, ("accusative",): 4 * 4}
     assert Counter(sentence.cluster for sentence in sentences) == dict.fromkeys(occupations, 8)

@@ -1,5 +1,3 @@
-"""Tables whose columns have other names: read like our own, or refused by file, key and line."""
-
 from __future__ import annotations
 
 import math
@@ -146,8 +144,6 @@ def test_tables_without_word_groups_are_renamed_whole() -> None:
     assert list(frame["document"]) == ["1", "2"]
     assert set(frame["model"]) == {"m"}
 
-
-# Refusals.
 
 ALL = '[groups]\nfemale = "p_she"\nmale = "p_he"\n'
 

@@ -1,5 +1,3 @@
-"""What is exported and what is refused, whatever the form; a dataset's table and card; tasks of lm-evaluation-harness."""
-
 from __future__ import annotations
 
 import json
@@ -16,9 +14,9 @@ from undertow import audits, integrations
 from undertow.audits.base import Sampling
 from undertow.cli.export import FORMATS
 from undertow.integrations.export_format import ExportRequest
-from undertow.integrations.item_codec import carried_texts, read_carried
+from undertow.integrations.item_codec import read_carried
 from undertow.integrations.lm_eval import context_and_choices
-from undertow.types import ClozeQuery, Item, Option
+from undertow.types import ClozeQuery, Option
 
 SMALL: dict[str, Any] = {"w": "date", "date_count": 3}
 
@@ -98,22 +96,6 @@ def test_an_audit_that_a_format_cannot_hold_is_refused(
     assert integrations.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
 
 
-# What every question carries.
-
-
-def asked(*items: Item) -> ExportRequest:
-    return ExportRequest(
-        "spurious-correlation", {"w": "date"}, 1, 9, "f00", {"groups": ["a"]}, len(items), items, "undertow export ..."
-    )
-
-
-def test_a_question_without_options_to_compare_is_not_carried() -> None:
-    audit = audits.load("bias-identification")
-    items = next(audit.items(audit.Settings(), Sampling(4, 0)))
-    with pytest.raises(TypeError, match="Choice"):
-        carried_texts(asked(items[0]))
-
-
 # A dataset: its table, its card, whose texts it says they are; and, where the library is, that it loads.
 
 AUDITS = [
@@ -183,9 +165,6 @@ def test_the_library_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert loaded["test"].num_rows == len(frame)
     assert loaded["test"].column_names == list(frame.columns)
     assert loaded["test"][0]["options"] == list(frame["options"].iloc[0])
-
-
-# Tasks of lm-evaluation-harness: their text, and that they ask what a run asks.
 
 
 def blank(*pieces: str, fills: tuple[tuple[str, ...], ...] = (("she",), ("he",))) -> ClozeQuery:

@@ -1,5 +1,3 @@
-"""Inspect: the task that is written, how its scorer reads an answer, and what is read of its logs or refused by sample and field."""
-
 from __future__ import annotations
 
 import copy
@@ -17,15 +15,12 @@ from unittest import mock
 import pytest
 
 import undertow
-from helpers.cli_refusal import refused
-from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
 from helpers.json_edits import change
 from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.audits.spurious_correlation import word_findings
-from undertow.errors import UndertowError
 from undertow.integrations import inspect_logs
 from undertow.runs import run_report
 
@@ -75,19 +70,16 @@ def test_a_log_is_scored(how: str, log: dict[str, Any], tmp_path: Path) -> None:
     [
         (("eval", "model"), None, "eval.model"),
         (("eval",), ..., "eval"),
-        (("samples",), {}, "samples"),
         (("samples", 2), 7, "sample 3"),
         (("samples", 2, "metadata"), ..., "metadata"),
         (("samples", 2, "input"), "Who?", "its input differs from the exported prompt"),
         (("samples", 2, "scores", "word_groups", "value"), 3, "scores.word_groups.value"),
         (("samples", 2, "scores", "word_groups", "value", "female"), "30", "scores.word_groups.value.female"),
         (("samples", 2, "scores", "word_groups", "value", "female"), ..., "'female'"),
-        (("samples", 2, "scores", "word_groups", "value", "female"), 10**400, "female"),
         (("samples", 2, "scores", "word_groups", "value", "female"), math.inf, "female is 'inf'"),
         (("samples", 2, "scores", "word_groups", "value", "female"), 101.0, "female is '101.0'"),
         (("samples", 2, "scores", "word_groups", "value", "male"), 99.0, "add up to"),
         (("samples", 2, "metadata", "undertow"), "{}", "its question is corrupt"),
-        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its question is corrupt"),
     ],
 )
 def test_a_changed_field_is_named(
@@ -105,17 +97,8 @@ def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_pat
     assert_refused(("--epochs 1",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
-    with pytest.raises(UndertowError, match="no samples of a task of undertow export inspect"):
-        inspect_logs.read_log(write_json(log, tmp_path / "other.json"))
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"PK", b"{}", b"[]", b"\xff\xfe", b"PK\x03\x04" + b"\0" * 40, b"NaN", b"{" * 5000]
-)
-@pytest.mark.parametrize("name", ["x.eval", "x.json"])
-def test_what_is_no_log_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    refused(in_process(tmp_path, "score", name), name)
+    other = write_json(log, tmp_path / "other.json")
+    assert_refused(("no samples of a task of undertow export inspect",), inspect_logs.read_log, other)
 
 
 def test_a_task_that_did_not_finish_is_noted_and_a_foreign_sample_is_left_out(
@@ -153,8 +136,6 @@ def test_what_a_server_hides_may_be_other_words(read: str, percent: str, log: di
     other = next(one for one in run.record.results if one.group.get("pronoun") == "other_words")
     assert word_findings.other_words(other, run.manifest["design"], ()).startswith(f"{percent} of the")
 
-
-# The task.
 
 WORDS = {"female": ["she", "She"], "male": ["he"]}
 

@@ -1,5 +1,3 @@
-"""Logs of lm-evaluation-harness: the same slopes as a run, and refusals by file and line."""
-
 from __future__ import annotations
 
 import json
@@ -13,7 +11,7 @@ import pytest
 
 import undertow
 from conftest import make_quick
-from helpers.file_refusal import assert_refused
+from helpers.file_refusal import assert_refused, written
 from helpers.json_edits import change
 from helpers.lm_eval_log import DATE, Edit, docs_of, write_log
 from helpers.shared_folders import made_once
@@ -41,7 +39,6 @@ def asked(shared_base: Path) -> Path:
 
 @pytest.fixture
 def nats(asked: Path) -> dict[str, list[float]]:
-    """What the toy said of each sentence."""
     observations = undertow.load_run(asked / "run").observations
     return {row["item"]: list(row["logprobs_nats"]) for row in observations.to_dict("records")}
 
@@ -81,14 +78,7 @@ def carrying(change: Callable[[dict[str, Any]], object], at: int | None = None) 
     return edit
 
 
-def own_challenge(folder: Path, sentence: str, words: str) -> str:
-    path = folder / "own.toml"
-    path.write_text(f'templates = ["In {{w}}, {sentence}."]\nw = ["date"]\n{words}\n', encoding="utf-8")
-    return str(path)
-
-
 def items_of(folder: Path) -> list[str]:
-    """The items of an export below this folder."""
     return [doc["item"] for docs in docs_of(folder / "tasks").values() for doc in docs]
 
 
@@ -147,7 +137,8 @@ def test_answers_without_numbers_are_missing_with_a_reason(said: list[str], log:
 
 
 def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
-    challenge = own_challenge(tmp_path, "{blank} ran", '[groups]\nfemale = ["she", "She"]\nmale = ["he"]')
+    text = 'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nfemale = ["she", "She"]\nmale = ["he"]'
+    challenge = written(tmp_path, text, "own.toml")
     integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3)
     write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -1.0, -1.0] for item in items_of(tmp_path)})
     frame = read_log(tmp_path / "logs").observations.frame
@@ -169,20 +160,6 @@ def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) 
     assert_refused(("samples_undertow_mgc_date_", ".jsonl, line 4", named), read_log, log(edit))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("groups", [*GROUPS, 7]), ("groups", [*GROUPS, ["x"]]),
-        ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
-        ("words", {"female": 3}), ("gaps", [["female"]]), ("gaps", 4), ("covariates", [1]), ("w_notes", {"a": 1}), ("title", 5),
-    ],
-)  # fmt: skip
-def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: Any, log: Log) -> None:
-    named = "question" if isinstance(value, dict) and name == "groups" else name
-    edit = carrying(lambda carried: carried["design"].update({name: value}))
-    assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
-
-
 def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
     (file,) = log().glob("samples_*")
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -191,12 +168,6 @@ def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> N
     file.write_text("\n".join(lines[:10]), encoding="utf-8")
     frame = read_log(file).observations.frame
     assert (frame["missing_reason"] == NO_ANSWER).sum() == LIMIT - 10
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n"])
-def test_files_that_are_no_log_are_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "samples_x.jsonl").write_bytes(content)
-    assert_refused(("samples_x.jsonl", "line 1"), read_log, tmp_path)
 
 
 def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path: Path) -> None:
@@ -229,6 +200,8 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
 def test_a_log_that_lacks_a_part_of_its_design_or_a_place_of_w_is_refused(log: Log) -> None:
     lacking = log(carrying(lambda carried: carried["design"].pop("gaps")))
     assert_refused(("spurious-correlation", "gaps"), read_log, lacking)
+    damaged = log(carrying(lambda carried: carried["design"].update(words="x")))
+    assert_refused(("samples_undertow_mgc_date_", "words"), read_log, damaged)
     assert_refused(
         ("w_value",), read_log, log(carrying(lambda carried: carried["item"]["factors"].pop("w_value"), at=1))
     )
