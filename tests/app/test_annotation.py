@@ -83,10 +83,6 @@ def visited(folder: Path, annotator: str = "ann") -> Iterator[Annotator]:
         yield Annotator(server.port, server.access.token, "/annotate")
 
 
-def lines(folder: Path) -> list[dict[str, str]]:
-    return json_lines(folder / ANNOTATIONS)
-
-
 def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_it_is_asked(run: Path) -> None:
     with visited(run) as visitor:
         assert not re.search("secret-model|statement", visitor.ask("").text)
@@ -150,8 +146,8 @@ def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> N
         for count, note in enumerate(notes, 1):
             reply = visitor.judge(item, "cannot say", note)
             assert (reply.status, json.loads(reply.text)) == (200, {"judged": 1})
-            line = lines(run)[-1]
-            assert len(lines(run)) == count
+            line = json_lines(run / ANNOTATIONS)[-1]
+            assert len(json_lines(run / ANNOTATIONS)) == count
             assert line | {"time": ""} == {
                 "item": item, "category": "cannot say", "note": note, "annotator": "ann", "time": "",
             }  # fmt: skip
@@ -174,7 +170,7 @@ def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.
     assert json.loads(content)["category"] == "correct"
     (run / ANNOTATIONS).write_bytes(content.rstrip(b"\n"))  # a file whose last line has lost its end gets it back
     book.judge(second, "cannot say", "")
-    assert [line["item"] for line in lines(run)] == [first, second]
+    assert [line["item"] for line in json_lines(run / ANNOTATIONS)] == [first, second]
 
 
 def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
@@ -187,7 +183,7 @@ def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_ru
         bea.judge(item, "cannot say")
         assert ann.data()["judged"] == {item: last}
         assert bea.data()["judged"][item]["category"] == "cannot say"
-    assert [line["annotator"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
+    assert [line["annotator"] for line in json_lines(run / ANNOTATIONS)] == ["ann", "ann", "ann", "bea"]
     categories = read_annotations(run).set_index("annotator")["category"]
     assert categories.to_dict() == {"ann": last["category"], "bea": "cannot say"}
     write_run(run)
@@ -202,7 +198,7 @@ def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda item: visitor.judge(item, note="x" * 1000).status, items * 6))
     assert replies == [200] * 24
-    assert len(lines(run)) == 24
+    assert len(json_lines(run / ANNOTATIONS)) == 24
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -226,11 +222,10 @@ def test_what_is_no_annotation_is_refused_and_the_server_goes_on(run: Path) -> N
         with suppress(OSError):  # what is far too large may cost the connection
             assert visitor.ask("/judgements", b" " * 4_000_000).status == 413
         assert visitor.judge(item).status == 200
-    assert len(lines(run)) == 1
+    assert len(json_lines(run / ANNOTATIONS)) == 1
 
 
 def test_its_server_has_the_access_control_of_the_app(run: Path) -> None:
-    """Which is tested in test_app.py."""
     with visited(run) as visitor, visited(run) as other:
         port, item, token = visitor.port, visitor.first(), visitor.cookie.partition("=")[2]
         for name, value, status in (

@@ -96,7 +96,36 @@ def test_the_token_lets_one_in_and_goes_into_a_cookie(doorway: Doorway, path: st
     assert [(method, path) for method, path, _ in doorway.passed] == [("GET", path)]
 
 
+def test_cookie_of_another_server_does_not_keep_its_owner_out(doorway: Doorway) -> None:
+    for other in ('theme={"dark": true}', "a b=1", "=;;", "y=\xfc"):
+        for cookie in (f"{other}; {doorway.cookie}", f"{doorway.cookie}; {other}"):
+            assert doorway.ask("GET", "/", cookie=cookie).status == 200
+        assert doorway.ask("GET", "/", cookie=other).status == 403
+
+
 JOIN = "/gradio_api/queue/join"
+CANNOT_ASK: list[dict[str, str]] = [
+    *({"cookie": one} for one in ("-", "{cookie}x", "undertow-7001={token}", "\x01;;=")),
+    *({"host": host} for host in ("-", "127.0.0.1.evil.example", "evil.example", "127.0.0.1/config?")),
+    *({"origin": one} for one in ("null", "http://127.0.0.1:1", "https://{host}")),
+    *({"sec_fetch_site": site} for site in ("cross-site", "same-site", "none")),
+]
+
+
+@pytest.mark.parametrize("headers", CANNOT_ASK, ids=str)
+def test_request_without_the_token_or_from_another_page_is_refused(doorway: Doorway, headers: dict[str, Any]) -> None:
+    token = doorway.server.access.token
+    headers = {
+        name: value.format(host=doorway.host, cookie=doorway.cookie, token=token) for name, value in headers.items()
+    }
+    status = 400 if "host" in headers else 403
+    assert doorway.ask("POST", JOIN, b"{}", **headers).status == status
+    if "cookie" in headers or "host" in headers:
+        for path in ("/", "/annotate", "/config", "/assets/a.js"):
+            assert doorway.ask("GET", path, **headers).status == status
+        assert doorway.ask("GET", "/", query="token=wrong", **headers).status == status
+        assert doorway.ask("GET", "/config", query=f"token={token}", **headers).status == status
+    assert doorway.passed == []
 
 
 def test_page_itself_can_ask_and_one_served_to_others_still_needs_the_token_and_its_own_origin() -> None:

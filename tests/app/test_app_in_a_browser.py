@@ -71,8 +71,7 @@ class Browser:
         self.page.get_by_role("option", name=name, exact=True).locator("visible=true").first.click()
 
     def text(self, label: str) -> str:
-        found: str = self.field(label).input_value()
-        return found
+        return str(self.field(label).input_value())
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait in Python: the page's policy lets nobody evaluate a string, which is how a browser would wait."""

@@ -43,7 +43,6 @@ def form(**typed: object) -> Form:
 
 ALLOWED = AllowedModels({"toy": "toy", "uniform": "uniform"})
 
-
 TOY = resolve(ModelRequest("toy"))
 
 

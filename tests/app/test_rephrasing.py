@@ -54,10 +54,6 @@ def visited(documents: Path, annotator: str) -> Iterator[Person]:
         yield Person(server.port, server.access.token, "/rephrase")
 
 
-def lines(documents: Path) -> list[dict[str, Any]]:
-    return json_lines(documents.parent / "answers" / ANSWERS)
-
-
 def test_a_span_is_written_refused_refined_accepted_and_becomes_a_row_that_rephrasings_takes(
     documents: Path, cli: Callable[..., Any]
 ) -> None:
@@ -102,7 +98,7 @@ def test_nobody_verifies_their_own_rephrasing_in_any_spelling_of_their_name(name
         for action in ("accept", "refuse"):
             status, said = again.send(item | {"n_seen": 1}, action, "why")
             assert (status, "somebody else verifies" in said) == (409, True)
-    assert [line["action"] for line in lines(documents)] == ["write"]
+    assert [line["action"] for line in json_lines(documents.parent / "answers" / ANSWERS)] == ["write"]
 
 
 def test_an_answer_to_what_has_changed_is_refused_and_changes_nothing(documents: Path) -> None:
@@ -112,12 +108,12 @@ def test_an_answer_to_what_has_changed_is_refused_and_changes_nothing(documents:
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda one: one[0].send(item, "write", one[1]), people))
         assert sorted(status for status, _ in answers) == [200, *[409] * 19]
-        (written,) = lines(documents)
+        (written,) = json_lines(documents.parent / "answers" / ANSWERS)
         assert answers[[text for _, text in people].index(written["text"])][0] == 200
         for other in ({"n_seen": 0}, {"n_seen": 1}, {"n_seen": 7}):
             assert ann.send(item | other, "write", "later")[0] == 409
         assert ann.send(item | {"id": "none"}, "write", "x")[0] == 409
-    assert len(lines(documents)) == 1
+    assert len(json_lines(documents.parent / "answers" / ANSWERS)) == 1
 
 
 def test_a_process_that_ends_while_it_writes_loses_that_answer_alone(documents: Path) -> None:
@@ -130,11 +126,11 @@ def test_a_process_that_ends_while_it_writes_loses_that_answer_alone(documents: 
     with visited(documents, "bob") as bob:
         assert bob.next()["history"][0]["text"] == "better"
         assert bob.send(bob.next(), "accept")[0] == 200
-    assert [line["action"] for line in lines(documents)] == ["write", "accept"]
+    assert [line["action"] for line in json_lines(documents.parent / "answers" / ANSWERS)] == ["write", "accept"]
     path.write_bytes(whole.rstrip(b"\n"))  # an editor removed the end
     with visited(documents, "bob") as bob:
         assert bob.send(bob.next(), "accept")[0] == 200
-    assert [line["action"] for line in lines(documents)] == ["write", "accept"]
+    assert [line["action"] for line in json_lines(documents.parent / "answers" / ANSWERS)] == ["write", "accept"]
     accepted = whole.replace(b'"write"', b'"accept"')
     for damaged, number in ((whole[:40] + b"\n" + whole, 1), (accepted, 1), (whole + whole, 2)):
         path.write_bytes(damaged)
@@ -157,7 +153,7 @@ def test_empty_unchanged_and_endless_answers_and_refusals_without_a_reason_are_r
         assert bob.send(bob.next(), "refuse", "still says it")[0] == 200
         status, answer = ann.send(ann.next(), "write", "x" * MAX_TEXT_CHARS)
         assert (status, "rephrasing that was refused" in answer) == (400, True)
-    assert len(lines(documents)) == 2
+    assert len(json_lines(documents.parent / "answers" / ANSWERS)) == 2
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(documents: Path) -> None:
@@ -193,7 +189,9 @@ def test_documents_without_open_spans_and_invalid_names_are_refused(documents: P
     own, path, none = load_documents(str(documents)), documents.parent / "answers" / ANSWERS, documents.parent / "none"
     with visited(documents, "ann") as ann:
         assert ann.send(ann.next(), "write", "better")[0] == 200
-    path.write_text(path.read_text().replace(lines(documents)[0]["item"], "of another set"))
+    path.write_text(
+        path.read_text().replace(json_lines(documents.parent / "answers" / ANSWERS)[0]["item"], "of another set")
+    )
     for given, folder, name, said in (
         (load_documents("undertow-statements"), none, "ann", "no biased span without a rephrasing"),
         (own, path.parent, "ann", "answers to other documents"),

@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from conftest import Cli
 from helpers.answering import n_stored
 from helpers.cli_refusal import refused
 from helpers.command_line import UNDERTOW, started
+from helpers.faulty_proxy import wait_until
 
 RUN = ["run", "spurious-correlation"]
 TOY = [*RUN, "-m", "toy", "--w", "date"]
@@ -97,20 +97,11 @@ def test_output_onto_a_full_disk_is_one_sentence(cli_process: Cli) -> None:
     refused(done, "the output", "No space left on device")
 
 
-def wait_for_more(before: int, command: subprocess.Popen[str], guard_s: float = 240.0) -> None:
-    """Until the command has stored an answer more; the guard is for one that never does."""
-    until = time.monotonic() + guard_s
-    while n_stored() <= before:
-        assert command.poll() is None, command.communicate()
-        assert time.monotonic() < until, "no answer was stored"
-        time.sleep(0.02)
-
-
 @slow
 def test_ctrl_c_keeps_the_answers_and_says_so(tmp_path: Path) -> None:
     arguments = ["run", "spurious-correlation", "-m", "toy:pause=0.3", "--w", "date", "--out", "run"]
     with started(tmp_path, *arguments) as command:
-        wait_for_more(0, command)
+        wait_until(lambda: n_stored() > 0)
         command.send_signal(signal.SIGINT)
         said, complained = command.communicate(timeout=240)
     assert (said, command.returncode) == ("", 130)

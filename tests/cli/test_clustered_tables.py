@@ -30,6 +30,18 @@ def drifts(rng: np.random.Generator) -> Rows:
                 }  # fmt: skip
 
 
+def ends(rng: np.random.Generator) -> Rows:
+    """Sixteen clusters of six sentences, eight of either kind; clusters move more or less, either way, and kinds do not differ."""
+    decided, way = rng.permutation(16) < 8, rng.choice([-1, 1], 16)
+    for cluster, size in enumerate(np.exp(rng.normal(1, 0.7, 16))):
+        for sentence in range(6):
+            moved = way[cluster] * size * np.exp(rng.normal(0, 0.3))
+            yield {
+                "model": "m", "sentence": f"{cluster}.{sentence}", "well_specified": "yes" if decided[cluster] else "no",
+                "cluster": f"k{cluster}", "w_first_xe": 50, "w_first_ze": 50, "w_last_xe": 50 + moved, "w_last_ze": 50 - moved,
+            }  # fmt: skip
+
+
 def choices(rng: np.random.Generator) -> Rows:
     """Eight clusters of five pairs of names and eight jobs; a cluster leans to its women or to its men, 0 in the mean."""
     for cluster, lean in enumerate(rng.normal(0, 20, 8)):
@@ -57,6 +69,7 @@ def labels(rng: np.random.Generator) -> Rows:
 
 MAIN: dict[str, tuple[Callable[..., Rows], dict[str, str]]] = {
     "spurious-correlation": (drifts, {"measure": "slope"}),
+    "task-specification": (ends, {"measure": "auroc", "score": "total_variation"}),
     "occupation-checklist": (choices, {"measure": "choice_gap", "occupation": "all"}),
     "bias-diagnosis": (labels, {"measure": "accuracy", "dimension": "all"}),
 }

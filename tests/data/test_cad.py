@@ -302,7 +302,6 @@ DEV = "cad_v1_1_dev.tsv"
 
 AT_GROUP, AT_AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
 
-
 ROWS = tuple(
     row(entry=name, split=split, primary=primary, text=text, **cells)
     for name, split, primary, text, cells in (

@@ -25,10 +25,6 @@ FIRST = {
 WORKER = Document("asked too", "Another text of its own.", biased=True, dimension="profession")
 
 
-def ids(documents: tuple[Document, ...]) -> list[str]:
-    return [document.id for document in documents]
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("target", [TARGET, WORKER])
 def test_fewer_examples_are_the_first_of_more(sampling: str, target: Document) -> None:
@@ -57,7 +53,7 @@ def test_each_argument_makes_another_draw(sampling: str) -> None:
     """And the same arguments the same one, in every process."""
 
     def drawn(target: Document = TARGET, draw: int = 0, seed: int = 1) -> tuple[str, ...]:
-        return tuple(ids(draw_shots(POOL, target, 10, sampling, draw, seed)))
+        return tuple(shot.id for shot in draw_shots(POOL, target, 10, sampling, draw, seed))
 
     assert list(drawn()[:3]) == FIRST[sampling]
     assert drawn() == drawn()
@@ -107,7 +103,8 @@ def test_weak_oracle_is_the_procedure_of_the_appendix(target: Document, n: int) 
     members = [dimension for dimension in CATEGORIES[target.category] if sizes[dimension]]
     assert sorted(order) == sorted(members)
     assert {name: len(queue) for name, queue in queues.items()} == {name: sizes[name] for name in members}
-    assert ids(draw_shots(pool, target, n, WEAK_ORACLE, draw=2, seed=9)) == by_hand(queues, order, n)
+    shots = draw_shots(pool, target, n, WEAK_ORACLE, draw=2, seed=9)
+    assert [shot.id for shot in shots] == by_hand(queues, order, n)
 
 
 def test_weak_oracle_orders_dimensions_evenly_over_targets() -> None:

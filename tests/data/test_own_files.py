@@ -28,7 +28,6 @@ xe = ["xe"]
 ze = ["ze", "zie"]
 """
 
-
 write = partial(written, name="own.toml")
 
 

@@ -18,7 +18,6 @@ PUBLISHED = {
     "C": "In this sentence: '{}', the missing gendered pronoun is",
 }
 
-
 own = partial(written, name="mine.toml")
 
 

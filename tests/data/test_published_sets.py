@@ -10,15 +10,9 @@ from undertow.data.challenges.challenge_file import packs
 from undertow.types import ClozeQuery
 
 
-def cloze_query(item: object) -> ClozeQuery:
-    query = item.query  # type: ignore[attr-defined]
-    assert isinstance(query, ClozeQuery)
-    return query
-
-
 def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     items = data.load("mgc").items()
-    texts = [cloze_query(item).display_text() for item in items]
+    texts = [item.query.display_text() for item in items]  # type: ignore[union-attr]
     assert len(texts) == len(set(texts)) == len({item.id for item in items}) == 3000
     assert Counter(item.factors["w_name"] for item in items) == {"date": 30 * 60, "place": 20 * 60}
     assert len({item.cluster for item in items}) == 60
@@ -44,7 +38,7 @@ def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     ):
         items = data.load(name).items([data.load_covariate(w_name)])
         assert len(items) == len({item.id for item in items}) == n
-    assert cloze_query(items[0]).display_text() == "___ was a child. GlobalOffensive."
+    assert items[0].query.display_text() == "___ was a child. GlobalOffensive."  # type: ignore[union-attr]
 
 
 def test_word_lists_are_the_papers() -> None:

@@ -17,7 +17,6 @@ from undertow.data.occupations.question_templates import (
     SINGLE,
     SINGLE_NEGATED,
     People,
-    Questions,
     load_questions,
 )
 
@@ -43,20 +42,16 @@ ASKED = [
 ]
 
 
-def words(questions: Questions, kind: str) -> dict[str, str]:
-    if kind == ATTRIBUTE:
-        return {"phrase": questions.phrase("Design", "knowledge")}
-    return {"job": "architect", "a_job": "an architect"}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_question_word_by_word(kind: str) -> None:
     shipped = load_questions()
     assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "question_templates.toml")
     assert all(set(one) == set(KINDS) for one in shipped.wordings)
+    job = {"job": "architect", "a_job": "an architect"}
+    words = {"phrase": shipped.phrase("Design", "knowledge")} if kind == ATTRIBUTE else job
     for people, (wording, texts) in itertools.product((HER_FIRST, HIM_FIRST), enumerate(ASKED)):
         for name in ("Amy", "Bob") if kind in texts else ():
-            asked = shipped.question(kind, of(people, name), wording, **words(shipped, kind))
+            asked = shipped.question(kind, of(people, name), wording, **words)
             assert asked == texts[kind].replace("Amy", name)
 
 
@@ -124,7 +119,6 @@ single = "Qui, de {first} ou de {second}, convient le mieux au poste : {job} ?"
 single_negated = "Qui convient le moins bien au poste : {job} ?"
 multiple = "Qui devrait occuper le poste : {job} ?"
 """
-
 
 write = partial(written, name="mes questions.toml")
 

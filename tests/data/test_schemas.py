@@ -104,12 +104,6 @@ def test_only_the_end_decides() -> None:
         assert {"{occupation}", "{participant}"} <= set(HOLE.findall("".join(one for one, _ in alike))), pair
 
 
-def their_rows(folder: Path) -> list[Row]:
-    columns = ("occupation", "participant", "coreferent", "sentence")
-    rows = rows_of(folder / "winogender" / "templates.tsv")
-    return [dict(zip(columns, row.values(), strict=True)) for row in rows]
-
-
 def their_sentences(row: Row) -> Iterator[str]:
     """Every wording of a published sentence; *someone* takes the place of the article too."""
     text = row["sentence"].replace("$OCCUPATION", row["occupation"])
@@ -119,7 +113,8 @@ def their_sentences(row: Row) -> Iterator[str]:
 
 
 def test_no_run_of_words_and_no_participant_is_that_of_a_published_sentence(reference_data: Path) -> None:
-    published = their_rows(reference_data)
+    columns, path = ("occupation", "participant", "coreferent", "sentence"), reference_data / "winogender/templates.tsv"
+    published = [dict(zip(columns, row.values(), strict=True)) for row in rows_of(path)]
     theirs = {run for row in published for sentence in their_sentences(row) for run in runs(sentence)}
     assert ("the", "technician", "told", "the", "customer", "that") in theirs
     assert ("the", "technician", "told", "someone", "that", "he") in theirs

@@ -9,7 +9,7 @@ from helpers.file_refusal import assert_refused, written
 from undertow import data
 from undertow.data.challenges.sentence_sources import names
 from undertow.data.sentences.sentence_set import group_blank, pronoun_blank
-from undertow.types import RESERVED_COLUMNS, ClozeQuery, Factor, Item
+from undertow.types import RESERVED_COLUMNS, Factor
 
 SEASONS = data.Covariate("season", ("spring", "fall"))
 TOWNS = data.Covariate("town", ("Rome",))
@@ -41,19 +41,13 @@ female = ["she", "the queen"]
 male = ["he"]
 """
 
-
 write = partial(written, name="own.toml")
-
-
-def shown(item: Item) -> str:
-    assert isinstance(item.query, ClozeQuery)
-    return item.query.display_text()
 
 
 def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
     items = PAIR.inject(data.Injection.parse("In {w}: "), [SEASONS, TOWNS])
     texts = [f"In {w}: {text}" for w in ("spring", "fall", "Rome") for text in TEXTS]
-    assert [shown(item) for item in items] == texts
+    assert [item.query.display_text() for item in items] == texts  # type: ignore[union-attr]
     ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
     assert [item.id for item in items[1:5]] == ids
     told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w_value": 1.0, "w": "fall"}

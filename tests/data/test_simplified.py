@@ -125,12 +125,8 @@ ROWS = [
 ]
 
 
-def schemas_of(folder: Path, *rows: str) -> str:
-    return written(folder, "\n".join([HEADER, *rows, ""]), "mine.tsv")
-
-
 def test_schemas_are_extended_and_simplified(tmp_path: Path) -> None:
-    path = schemas_of(tmp_path, *ROWS)
+    path = written(tmp_path, "\n".join([HEADER, *ROWS, ""]), "mine.tsv")
     chosen = data.load_sentences(path)
     assert (chosen.name, len(chosen.sentences)) == ("mine", 8)
     decided = [sentence.factors["well_specified"] for sentence in chosen.sentences]
@@ -154,5 +150,5 @@ def test_schemas_are_extended_and_simplified(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_damaged_table_of_schemas_is_refused(rows: list[str], named: str, tmp_path: Path) -> None:
-    path = schemas_of(tmp_path, *rows)
+    path = written(tmp_path, "\n".join([HEADER, *rows, ""]), "mine.tsv")
     assert_refused((path, named), data.load_sentences, path)

@@ -18,8 +18,6 @@ from undertow.data.sentences import winogender
 from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.winogender import COMMIT, STATISTICS, TEMPLATES, read_winogender
 
-MODULE = "undertow.data.sentences.winogender"
-
 OWN_TEMPLATES = """\
 occupation(0)\tother-participant(1)\tanswer\tsentence
 roofer\ttenant\t0\tThe $OCCUPATION lent the $PARTICIPANT a rake because $NOM_PRONOUN owned {three}.
@@ -43,7 +41,7 @@ def write(folder: Path, templates: str = OWN_TEMPLATES, statistics: str = OWN_ST
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Where the files are fetched from: a server of the test's own, empty at first."""
-    with serving(monkeypatch, MODULE, "/data") as served:
+    with serving(monkeypatch, "undertow.data.sentences.winogender", "/data") as served:
         yield served
 
 

@@ -96,8 +96,6 @@ def test_an_audit_that_a_format_cannot_hold_is_refused(
     assert integrations.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
 
 
-# A dataset: its table, its card, whose texts it says they are; and, where the library is, that it loads.
-
 AUDITS = [
     ("spurious-correlation", {"w": "date"}), ("spurious-correlation", {"prompts": "A", "w": "date"}),
     ("task-specification", {"entropy_baseline": True}),

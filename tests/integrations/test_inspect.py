@@ -95,6 +95,11 @@ def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_pat
     twice = copy.deepcopy(log)
     twice["samples"].append(twice["samples"][0] | {"epoch": 2})
     assert_refused(("--epochs 1",), inspect_logs.read_log, write_json(twice, tmp_path / "twice.json"))
+    odd = copy.deepcopy(log)
+    carried = json.loads(odd["samples"][2]["metadata"]["undertow"])
+    carried["item"]["factors"]["w_index"] = "late"
+    odd["samples"][2]["metadata"]["undertow"] = json.dumps(carried)
+    assert_refused(("w_index",), inspect_logs.read_log, write_json(odd, tmp_path / "odd.json"))
     for sample in log["samples"]:
         del sample["metadata"]["undertow"]
     other = write_json(log, tmp_path / "other.json")

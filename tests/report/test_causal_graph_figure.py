@@ -97,3 +97,17 @@ def test_colours_tell_the_task_from_what_selection_opens() -> None:
     both = graph_shape(read_graph("X <-> A; X -> A; A -> [S]; Y -> S; A -> X2; X2 -> Y2; features X, X2; label Y"))
     assert both.opened == (("X", "A"), ("A", "S"), ("Y", "S"), ("A", "X2"))
     assert both.opened_shared == (("X", "A"),)
+
+
+@pytest.mark.parametrize(
+    "text", ["W -> Z; Z -> S; W -> X; Z -> X; X -> Y; Z <-> Y", "W -> X; X -> Y; X <-> Y", "W -> X; X -> Y; Y <-> W"]
+)
+def test_a_shared_cause_of_two_layers_is_drawn_between_them(text: str) -> None:
+    """No hairpin above the upper effect: the way stays between the heights of the two."""
+    graph = read_graph(text)
+    layout = lay_out(graph_shape(graph), dict.fromkeys(graph.nodes, 0.3))
+    ((kind, pair),) = [key for key in layout.ways if key[0] == "shared"]
+    heights = [layout.centres[node][1] for node in pair]
+    way = np.asarray(layout.ways[kind, pair].vertices)
+    assert min(heights) <= way[:, 1].min() <= way[:, 1].max() <= max(heights)
+    assert (way[0, 1] - way[-1, 1]) * (heights[0] - heights[1]) > 0  # from the first effect to the second

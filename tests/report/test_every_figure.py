@@ -51,10 +51,6 @@ def simulation(name: str = "W", scale: float = 1.0) -> Drawing:
     return draw_simulation("d", name, [name] * 2, [(f"{name} 0", panels(scale, (name, "G")))])
 
 
-def specification(name: str) -> Figure:
-    return over_w(followed({"one": (f"The {name} said that ___ ran.", True)}, ["a", "b"]), "female", title=name[:60])
-
-
 OF_A_NAME: dict[str, Callable[[str], Made]] = {
     "spectrum": lambda name: spectrum(
         asked([name, "b", "c"], [name]), [name], title=name, lines=[fit(name, np.arange(10.0, 13))], x_label=name[:60]
@@ -65,7 +61,9 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
     "grid of models": lambda name: model_grid({(name, name): asked(groups=[name])}, [name], {}, title=name),
     "trajectory": lambda name: draw_trajectory("d", checkpoints(groups=[name, "b"], measures=[name]), name),
     "occupations": lambda name: occupations_of(scored([name, "nurse"], [1.0, 2.0]), title=name),
-    "sentences over W": specification,
+    "sentences over W": lambda name: over_w(
+        followed({"one": (f"The {name} said that ___ ran.", True)}, ["a", "b"]), "female", title=name[:60]
+    ),
     "ROC": lambda name: roc([curve(name[:40], 0.7, 0.6, 0.8), curve("other", 0.6)], title=name[:60]),
     "power": lambda name: power(lab([0, 1], 1, [name])),
     "aspects": lambda name: aspects(shares(name, "m")),

@@ -19,7 +19,6 @@ from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, dr
         ([[999, 1, 0]], ["a"], ["99.9%", "999", "0.1%", "1", "0"]),
         ([[0, 0, 0], [1, 1, 0]], ["age", "race"], ["50%", "1", "50%", "1", "0"]),
     ],
-    ids=["percent of the row above its count", "nearly all is not all", "a row of nothing has no shares"],
 )
 def test_confusion_cells_hold_counts_and_shares_of_their_row(
     counts: list[list[int]], gold: list[str], shown: list[str]

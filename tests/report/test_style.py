@@ -11,9 +11,6 @@ from matplotlib.figure import Figure
 from undertow.report.page_data import Drawing
 from undertow.report.style import file_stem, image_bytes, lettering, save_drawing, svg_text
 
-NO_SUCH_SIGN = "\u0378"
-"""Assigned to nothing, so no font has it."""
-
 
 def drawn(text: str, name: str = "d") -> Drawing:
     with lettering(text):
@@ -40,7 +37,7 @@ def test_the_user_s_own_settings_do_not_show_and_are_kept() -> None:
         assert {name: mpl.rcParams[name] for name in own} == own
 
 
-@pytest.mark.parametrize("beside", ["", NO_SUCH_SIGN])
+@pytest.mark.parametrize("beside", ["", "\u0378"])  # which no font has
 @pytest.mark.parametrize(
     "payload", ["<script>alert(1)</script>", "--><script>", '"><img onerror=x>', "A$AP$ & $\\frac"]
 )
