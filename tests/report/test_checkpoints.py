@@ -16,15 +16,11 @@ def drawn(table: pd.DataFrame) -> list[Any]:
     return panels_of(draw_trajectory("d", table, "toy · checkpoints").figure)
 
 
-def courses_of(axes: Any) -> list[Any]:
-    return [line for line in axes.lines if line.get_marker() in MARKERS]
-
-
 def test_each_group_is_a_line_through_its_values_in_its_colour_and_a_band_of_its_intervals() -> None:
     table = checkpoints().sample(frac=1, random_state=2).sort_values("group", kind="stable")
     for title, axes in zip(table["measure"].unique(), drawn(table), strict=True):
         base = 100.0 if title == "Mean mass" else 0.0
-        for place, line in enumerate(courses_of(axes)):
+        for place, line in enumerate(line for line in axes.lines if line.get_marker() in MARKERS):
             assert list(line.get_xdata()) == [1000, 2000, 3000, 4000]
             assert list(line.get_ydata()) == [base + 10 * place + i for i in range(4)]
             assert (to_hex(line.get_color()), line.get_marker()) == (COLOURS[place].lower(), MARKERS[place])
@@ -40,7 +36,7 @@ def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
     table = checkpoints()
     lost = (table["measure"] == "Slope gap") & (table["group"] == "male") & (table["step"] == 2000)
     first, second = drawn(table.assign(**{name: table[name].mask(lost) for name in ("value", "low", "high")}))
-    female, male = courses_of(first)
+    female, male = [line for line in first.lines if line.get_marker() in MARKERS]
     assert not np.isnan(female.get_ydata()).any()
     assert np.isnan(male.get_ydata()).tolist() == [False, True, False, False]
     (cross,) = [line for line in first.lines if line.get_marker() == "x"]

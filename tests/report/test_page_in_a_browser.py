@@ -30,10 +30,6 @@ class Opened:
     fetched: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
 
-    def dismiss(self, dialog: Any) -> None:
-        self.dialogs.append(dialog.message)
-        dialog.dismiss()
-
     def unfold(self) -> None:
         self.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
@@ -61,7 +57,7 @@ def opened(chromium: Any, tmp_path: Path) -> Open:
         made.tab.set_default_timeout(LIMIT_MS)
         made.tab.on("console", lambda message: made.complaints.append(message.text))
         made.tab.on("pageerror", lambda error: made.complaints.append(str(error)))
-        made.tab.on("dialog", made.dismiss)
+        made.tab.on("dialog", lambda dialog: (made.dialogs.append(dialog.message), dialog.dismiss()))
         made.tab.on("request", lambda request: made.fetched.append(request.url))
         made.tab.goto(path.as_uri())
         made.fetched = [one for one in made.fetched if one != path.as_uri() and not one.startswith("data:")]

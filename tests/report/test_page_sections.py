@@ -10,7 +10,10 @@ import pandas as pd
 import pytest
 
 from undertow.causal.assumptions import Assumption
+from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
+from undertow.report.figures.causal_graph import draw_graph
+from undertow.report.inline_svg import page_figure
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.report.page_data import Checklist, ChecklistTest, PageAssumptions, ReportTable, ReportText
 from undertow.runs.folder.storage import Record
@@ -41,6 +44,16 @@ def page(**parts: Any) -> str:
 
 def listed(html: str) -> list[str]:
     return [" ".join(re.sub(r"<[^>]+>", " ", item).split()) for item in re.findall(r"<li>(.*?)</li>", html, re.DOTALL)]
+
+
+def test_a_run_has_its_checklist_and_its_graph_on_its_page(tmp_path: Path) -> None:
+    told = ReportText("T", "lead", questions=["Q?"], examples=[], matrices=(MATRIX,))
+    drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
+    on_page = causal_assumptions(figure=page_figure(drawing)), drawing
+    render_run(tmp_path, Record(MANIFEST, pd.DataFrame(), []), told, (DRIFTS,), list, causal_assumptions=on_page)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
+    assert drawing.caption in section(html, "causal_assumptions")
 
 
 def test_tables_are_folded_with_their_numbers_of_rows() -> None:

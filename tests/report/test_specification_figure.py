@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from helpers.figure_checks import marks_of, only_axes
 from helpers.specification_rows import SCORE, drawn, followed, scored
@@ -19,21 +18,15 @@ def bare() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["cluster", "well_specified"]).assign(**{SCORE: np.arange(6.0)})
 
 
-def rows_of(figure: Figure) -> list[str]:
-    """What the rows are called, from the top, words parted by one space."""
-    axes = only_axes(figure)
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]
-    assert list(axes.get_yticks()) == list(range(len(axes.get_yticks())))
-    return [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
-
-
 @pytest.mark.parametrize("table", [scored(), bare()])
 def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_decides(table: pd.DataFrame) -> None:
     table = table.sample(frac=1, random_state=1).reset_index(drop=True)
-    figure = drawn(table)
-    row = {name.partition(" ")[0]: place for place, name in enumerate(rows_of(figure))}
+    axes = only_axes(drawn(table))
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert list(axes.get_yticks()) == list(range(len(axes.get_yticks())))
+    row = {label.get_text().split()[0]: place for place, label in enumerate(axes.get_yticklabels())}
     assert len(row) == table["cluster"].nunique()
-    dots = marks_of(only_axes(figure))
+    dots = marks_of(axes)
     shown = [
         (float(x), int(y), to_hex(line.get_color()))
         for line in dots
