@@ -57,7 +57,8 @@ def opened(chromium: Any, tmp_path: Path) -> Open:
         made.tab.set_default_timeout(LIMIT_MS)
         made.tab.on("console", lambda message: made.complaints.append(message.text))
         made.tab.on("pageerror", lambda error: made.complaints.append(str(error)))
-        made.tab.on("dialog", lambda dialog: (made.dialogs.append(dialog.message), dialog.dismiss()))
+        made.tab.on("dialog", lambda dialog: made.dialogs.append(dialog.message))
+        made.tab.on("dialog", lambda dialog: dialog.dismiss())
         made.tab.on("request", lambda request: made.fetched.append(request.url))
         made.tab.goto(path.as_uri())
         made.fetched = [one for one in made.fetched if one != path.as_uri() and not one.startswith("data:")]
