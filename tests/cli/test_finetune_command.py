@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from helpers.cli_refusal import refused
 from helpers.planted_lives import LABELS, lives, small_base
 from helpers.workplace import Workplace
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
 FAST = ("--max-steps", "120", "--learning-rate", "3e-3")
+SHORT = ("--max-steps", "3", "--learning-rate", "3e-3")
 WORD = {"female": ("She", "her"), "male": ("He", "his")}
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 import undertow
+from helpers.command_line import in_process
 from helpers.file_refusal import assert_refused
 from helpers.inspect_log import log_of, write_eval, write_json
 from helpers.json_edits import change
