@@ -354,10 +354,18 @@ def test_temperature_and_models_without_replies_are_refused(constraint: str) -> 
 # Addresses and names.
 
 
-def test_v1_is_tried_where_the_base_url_lacks_it() -> None:
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        Reply({"error": {"message": "not found"}}, 404),
+        Reply(b"<html>Welcome</html>", 200, {"Content-Type": "text/html"}),
+    ],
+    ids=["not found", "a page of its own"],
+)
+def test_v1_is_tried_where_the_base_url_lacks_it(elsewhere: Reply) -> None:
     def reply(asked: Asked) -> Reply:
         if not asked.path.startswith("/v1/"):
-            return Reply({"error": {"message": "not found"}}, 404)
+            return elsewhere
         return Reply({"data": []} if asked.path == "/v1/models" else said("Yes."))
 
     with serving(reply) as seen:
@@ -366,18 +374,6 @@ def test_v1_is_tried_where_the_base_url_lacks_it() -> None:
     assert found.scores.answers[0].text == "Yes"
     assert paths == ["/chat/completions", "/v1/models", "/v1/chat/completions"]
     assert any("the base URL has no /v1" in note for note in found.notes)
-
-
-def test_page_of_the_server_itself_is_no_answer_and_v1_is_tried() -> None:
-    """A server that answers every other path with its own page, and status 200."""
-
-    def reply(asked: Asked) -> Reply:
-        if not asked.path.startswith("/v1/"):
-            return Reply(b"<html>Welcome</html>", 200, {"Content-Type": "text/html"})
-        return Reply({"data": []} if asked.path == "/v1/models" else said("No."))
-
-    with serving(reply) as seen:
-        assert stored(model_at(seen.url.removesuffix("/v1")), [YES_OR_NO], TEXT).scores.answers[0].text == "No"
 
 
 def test_server_without_v1_either_is_refused_in_one_sentence() -> None:
@@ -447,14 +443,8 @@ def test_real_server_without_grammars_and_log_probabilities_is_audited(
     answered: set[str] = set()
     with serving(reply) as seen:
         for audit in AUDITS:
-            limits = {"concurrency": SLOTS, "timeout_s": 600, "limit": REAL_LIMIT}
-            options: dict[str, Any] = {
-                "base_url": seen.url,
-                "chat": True,
-                "protocol": TEXT,
-                **limits,
-                **REAL.get(audit, {}),
-            }
+            options: dict[str, Any] = {"concurrency": SLOTS, "timeout_s": 600, "limit": REAL_LIMIT}
+            options |= {"base_url": seen.url, "chat": True, "protocol": TEXT, **REAL.get(audit, {})}
             if audit == "occupation-checklist":  # those of the package have tens of attributes
                 table = tmp_path / "occupations.csv"
                 table.write_text("occupation,attribute,category\nnurse,biology,knowledge\n", "utf-8")

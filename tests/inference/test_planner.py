@@ -96,15 +96,6 @@ def test_a_tree_holds_each_prefix_once(queries: list[EncodedQuery]) -> None:
     assert len({*zip(tree.read_nodes.tolist(), tree.read_tokens.tolist(), strict=True)}) == len(tree.read_nodes)
 
 
-def test_shared_prefixes_are_counted_once() -> None:
-    shared = (5, 6, 7)
-    paths = [TokenPath((*shared, end), ((3, 1),)) for end in range(10)]
-    queries = [EncodedQuery(pair) for pair in zip(paths[:5], paths[5:], strict=True)]
-    (pack,) = plan(queries, BatchLimits(budget_tokens=13, tree_depth=10))
-    assert pack.n_tokens == 3 + 10
-    assert [pack.n_tokens for pack in plan(queries, BatchLimits(12, 10))] == [11, 5]
-
-
 def test_queries_of_one_length_or_one_beginning_share_a_pack() -> None:
     queries = [EncodedQuery((TokenPath((sign,) * n, ((0, 1),)),)) for sign, n in enumerate((3, 5, 3, 5))]
     assert [pack.queries for pack in plan(queries, BatchLimits(budget_tokens=10, tree_depth=0))] == [(1, 3), (0, 2)]

@@ -297,13 +297,8 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
     assert kept.keys() == answers.keys()
 
 
-def test_half_a_character_is_kept_or_refused_in_one_sentence(place: Path) -> None:
+def test_half_a_character_becomes_a_question_mark(place: Path) -> None:
     """A server may cut an emoji in two: JSON can hold one half of it, SQLite cannot."""
     with AnswerCache(place) as store:
-        try:
-            store.put(CARD, EXACT, {"q": Answer((-1.0,), 0.1, text="she \ud83d")})
-        except UndertowError as error:
-            assert "\n" not in str(error)  # noqa: PT017 - one of two right answers
-            assert store.get(CARD.key(EXACT), ["q"]) == {}
-        else:
-            assert store.get(CARD.key(EXACT), ["q"])["q"].text.startswith("she ")
+        store.put(CARD, EXACT, {"q": Answer((-1.0,), 0.1, text="she \ud83d")})
+        assert store.get(CARD.key(EXACT), ["q"])["q"].text == "she ?"
