@@ -181,15 +181,6 @@ def test_where_a_piece_stands(passage: str, piece: str, expected: list[tuple[int
     assert locate_spans(passage, piece) == expected
 
 
-def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
-    twice = SpanQuery("Mary met James. James met Mary.", "Who met James?", ("Mary", "James", "Mary"))
-    (answer,) = told(reader, [twice])
-    assert probs(answer) == pytest.approx(by_hand(reader, twice), rel=1e-5)
-    (posed,) = reader.qa_encoder.encode([twice])
-    assert [len(pieces) for pieces in posed.candidates] == [2, 2, 2]
-    assert answer.logprobs_nats[0] == answer.logprobs_nats[2]
-
-
 def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> None:
     last = LONG[0].rstrip(".").rpartition(" ")[2]
     long = "Mary has skills in cooking. " * 12

@@ -726,18 +726,8 @@ def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, b
 def test_stopped_process_ends_at_once_and_keeps_what_had_arrived(stop: signal.Signals, tmp_path: Path) -> None:
     """Two replies never come, and neither they nor their threads are waited for."""
     with serving(lambda asked: Reply(GOOD, after_s=0.0 if len(seen.prompts) <= 4 else NEVER_S)) as seen:
-        limits = ("--retries", "0", "--concurrency", "2", "--timeout-s", str(NEVER_S))
-        words = (
-            "run",
-            "spurious-correlation",
-            "-m",
-            "openai:some-model",
-            "--base-url",
-            seen.url,
-            "--prompts",
-            "A",
-            *limits,
-        )
+        limits = ("--prompts", "A", "--retries", "0", "--concurrency", "2", "--timeout-s", str(NEVER_S))
+        words = ("run", "spurious-correlation", "-m", "openai:some-model", "--base-url", seen.url, *limits)
         with started(tmp_path, *words) as process:
             wait_until(lambda: process.poll() is not None or (len(seen.requests) == 6 and n_stored() == 4))
             process.send_signal(stop)

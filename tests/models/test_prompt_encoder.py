@@ -157,20 +157,16 @@ ZHE = "\N{CYRILLIC SMALL LETTER ZHE}"
         (unigram, "Answer:", (" race", f" {ZHE}"), ("cannot spell", ZHE)),
         (shouted, "it is:", (" race", " Race"), ("'Race'",)),
         (shouted, "it is:", (" race", " !"), ("'!'",)),
+        (byte_level, "Answer:", DIMENSIONS, ("'political'", "'political affiliation'")),
     ],
-    ids=["behind nothing", "no piece", "no unigram", "spelled alike", "spelled as nothing"],
+    ids=["behind nothing", "no piece", "no unigram", "spelled alike", "spelled as nothing", "one first token"],
 )
 def test_labels_that_cannot_be_asked_are_refused(
     build: Any, prompt: str, labels: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    reason = refusal(prompt_encoder(build()), MultipleChoiceQuery(prompt, labels))
+    query = MultipleChoiceQuery(prompt, labels, first_token=labels is DIMENSIONS)
+    reason = refusal(prompt_encoder(build()), query)
     assert all(word in reason for word in words)
-
-
-def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
-    reason = refusal(prompt_encoder(byte_level()), MultipleChoiceQuery("Answer:", DIMENSIONS, first_token=True))
-    assert "'political'" in reason
-    assert "'political affiliation'" in reason
 
 
 def test_of_labels_of_which_the_first_token_counts_no_more_is_read() -> None:
