@@ -151,12 +151,14 @@ def names_in(folder: Path) -> set[str]:
     if "\0" in str(folder):
         raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
     try:
-        nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
+        nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists() or place.is_symlink())
         names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
         raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
     if not nearest.is_dir():
-        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
+        raise UndertowError(
+            f"{nearest}: is {'a broken link' if nearest.is_symlink() and not nearest.exists() else 'a file'}; name a folder with --out"
+        )
     if not os.access(nearest, os.W_OK):
         raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
     return names

@@ -552,7 +552,7 @@ def format_interval(low: float, high: float) -> str:
 
 
 NOT_TESTED = "Not tested: "
-"""Beginning of the decision rule of a finding without a test."""
+"""Beginning of a decision rule that gives the reason why a finding was not tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,9 +581,10 @@ class Finding:
 
     @property
     def explanation(self) -> str:
-        """Its detail, and the reason why it was not tested; "" for neither."""
+        """Its detail, and the reason why it was not tested if its text does not say it; "" for neither."""
         reason = self.decision_rule if self.decision_rule.startswith(NOT_TESTED) else ""
-        return f"{self.detail} {reason}".strip()
+        is_in_text = reason.removeprefix(NOT_TESTED).rstrip(".") in self.text
+        return self.detail if is_in_text else f"{self.detail} {reason}".strip()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for JSON: the sentence, and the numbers of each result behind it."""

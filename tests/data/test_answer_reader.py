@@ -458,3 +458,9 @@ def test_a_dimension_that_is_no_label_is_unclear() -> None:
 )
 def test_an_appended_question_about_another_text_is_not_read(reply: str, expected: str) -> None:
     assert read(WHO, reply) == Reading(ANSWER, expected)
+
+
+def test_many_appended_questions_take_no_time_that_grows_with_all_of_their_parts() -> None:
+    """Were each read with all before it, forty would take years."""
+    reply = "It depends.\n" + f"\nTom has the skill of welding.\n{WHO.prompt} Hard to say.\n" * 40
+    assert read(WHO, reply).outcome == UNCLEAR

@@ -478,6 +478,7 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
         (Reply(b"<html>", 400), ["400"]),
         (error(402, "pay\n\x1b[31mnow"), ["402", '"pay [31mnow"']),
         (error(429, "You exceeded your quota", code="insufficient_quota"), ["429"]),
+        (legacy([("<think>", {"<think>": 1.0}), (" she", {" she": 0.9, " he": 0.1})]), ["<think>", "--protocol text"]),
         (GOOD | {"choices": [{"text": "she", "logprobs": None, "finish_reason": "length"}]}, ["--protocol text"]),
     ],
 )
@@ -502,7 +503,6 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
         error(400, "no", code="content_filter"),
         error(400, "too long", code="context_length_exceeded"),
         Reply(with_choice({"text": "sh", "logprobs": None, "finish_reason": "content_filter"})),
-        Reply(legacy([("<think>", {"<think>": 1.0}), (" she", {" she": 0.9, " he": 0.1})])),
     ],
 )
 def test_prompt_that_is_refused_for_itself_is_missing_and_not_asked_again(reply: Reply) -> None:

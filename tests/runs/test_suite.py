@@ -121,7 +121,11 @@ def test_a_baseline_is_that_of_the_runs_of_its_audit(file: Path) -> None:
     file.write_text(
         text.replace('name = "spurious-correlation"\nw =', 'name = "task-specification"\nw ='), encoding="utf-8"
     )
-    assert_refused(("is a run of 'spurious-correlation', and there is none",), suite_module.dry_run, file)
+    assert_refused(
+        ("is a run of 'spurious-correlation', and the runs to judge are of 'task-specification'",),
+        suite_module.dry_run,
+        file,
+    )
 
 
 @pytest.mark.parametrize(

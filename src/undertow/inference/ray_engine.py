@@ -216,12 +216,12 @@ class Cluster:
         try:
             self._stop(*self.workers)
         finally:
-            if self._joined:
-                leave()
-                self._joined = False
             if self._witness is not None:
                 dismiss(self._witness)
                 self._witness = None
+            if self._joined:
+                leave()
+                self._joined = False
 
     def manifest_entry(self) -> dict[str, str | int]:
         """The `engine` entry of the manifest; 0 workers where every answer was cached."""
@@ -252,13 +252,13 @@ class Cluster:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, UndertowError):
                 raise UndertowError(str(error.cause)) from None
-            if isinstance(error.cause, OSError):  # as of a pipe to Ray's servers
+            if isinstance(error.cause, OSError):  # as of a pipe to Ray's servers, or of a file
                 raise UndertowError(
-                    f"a worker failed ({type(error.cause).__name__}: {_reason(error.cause)}); all answers so far are stored; run the same "
-                    "command again"
+                    f"a worker failed ({type(error.cause).__name__}: {_reason(error.cause)}); all answers so far are stored; remove the "
+                    "cause, and run the same command again"
                 ) from error
             raise  # an error in our code, or memory ran out: another worker would fail too
-        except (ray.exceptions.RaySystemError, OSError) as error:
+        except (ray.exceptions.RaySystemError, ConnectionError) as error:
             raise UndertowError(
                 f"Ray's servers were lost ({type(error).__name__}: {_reason(error)}); all answers so far are stored; restart a cluster of "
                 "your own, and run the same command again"

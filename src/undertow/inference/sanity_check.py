@@ -129,7 +129,7 @@ def decided_items(
         return items
     if GENERATION in handle.capabilities:
         mode = data.AnswerMode(data.load_prompts("B"), max_tokens=reply_tokens if protocol == TEXT else 5, chat=chat)
-        return mode.items(items, data.answer_words(WORDS))
+        return mode.items(items, {group: [form, form.capitalize()] for group, (form,) in WORDS.items()})
     return []
 
 

@@ -101,7 +101,11 @@ def read_mapped(path: Path, mapping: Path, audit: Audit, protocol: str) -> tuple
 
     names = check(Names, read_toml(mapping), str(mapping))
     table = read_cells(path)
-    notes = ["The masses of the table are log-probabilities (nats)."] if names.unit == LOGPROB else []
+    notes = (
+        ["The masses of the table are log-probabilities (nats), which were converted to probabilities first."]
+        if names.unit == LOGPROB
+        else []
+    )
     renamed = _renamed(table, names, mapping, notes)
     try:
         observations, recorded = audit.load_recorded(replace(table, cells=renamed, notes=tuple(notes)), protocol)
@@ -203,7 +207,9 @@ def _masses(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
 
     def checked(cell: str, place: str) -> str:
         value = number_between(-math.inf, math.inf, cell)
-        if not (0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else value <= ROUNDING_PROB):
+        if not (
+            0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else math.exp(min(value, 1.0)) <= 1 + ROUNDING_PROB
+        ):
             what = "a probability is a number from 0 to 1"
             what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
             hint = f'; write unit = "{PERCENT}"' if cell.endswith("%") else hint_on_number(cell)

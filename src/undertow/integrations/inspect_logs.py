@@ -52,7 +52,7 @@ SUCCESS, STARTED = "success", "started"
 MAX_ERROR_CHARS = 200
 LOWER_BOUNDS = (
     "Masses of word groups are lower bounds, and that of other words an upper bound, because the server showed only the most probable "
-    "tokens."
+    "tokens; a shown token counts as a word, even if it may begin a longer one (he: her)."
 )
 _REPR = re.compile(r"\w+\(((['\"]).*\2)\)", re.DOTALL)
 strict = with_config(ConfigDict(strict=True))
@@ -205,7 +205,7 @@ def _refuse(where: object, wrong: str) -> None:
 def _is_from_log_probabilities(sample: Mapping[str, Any]) -> bool:
     """Whether the task read the masses of a scored sample from log-probabilities, and not from the text."""
     score = (sample.get("scores") or {}).get(SCORER)
-    return score is not None and (score.get("metadata") or {}).get("read") != "text"
+    return score is not None and (score.get("metadata") or {}).get("read") == "log-probabilities"
 
 
 def _why_not_scored(sample: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ _units_done: Any = None
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """End the processes of the pool and free its semaphores on SIGTERM, which else ends this process at once."""
+    """SIGTERM acts as Ctrl-C, so that the pool's processes end and its semaphores are freed; else it would end this process at once."""
     is_own = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     )

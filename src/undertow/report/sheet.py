@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -278,15 +277,16 @@ def apart(wanted: Floats, gap: float, low: float, high: float) -> Floats:
 
 
 def side_by_side(axes: Axes, places: Sequence[tuple[float, float]]) -> Floats:
-    """How far to the right each point is to be moved, in inches, so that points at one place (within 1% of the panel) are all visible.
+    """How far to the right each point is to be moved, in inches, so that points at one place (equal to 0.1% of the panel) are all visible.
 
     Call it after the limits of the axes are set.
     """
     spots = (axes.transData + axes.transAxes.inverted()).transform(np.array(places, dtype=np.float64))
-    first = [int(np.argmax(np.abs(spots - spot).max(axis=1) < 0.01)) for spot in spots]
+    place = np.unique(np.round(spots, 3), axis=0, return_inverse=True)[1].ravel()
     shifts = np.zeros(len(places))
-    for one, count in Counter(first).items():
-        shifts[np.equal(first, one)] = 3 * _DOT_IN * (np.arange(count) - (count - 1) / 2)
+    for one in range(place.max() + 1):
+        count = np.count_nonzero(place == one)
+        shifts[place == one] = 3 * _DOT_IN * (np.arange(count) - (count - 1) / 2)
     return shifts
 
 

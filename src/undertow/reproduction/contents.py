@@ -383,7 +383,7 @@ def _listed(sizes: Mapping[str, Sequence[str]]) -> str:
     """Models by their sizes."""
     models: dict[str, list[str]] = {}
     for model, own in sizes.items():
-        models.setdefault(" and ".join(own), []).append(model)
+        models.setdefault(" and ".join(dict.fromkeys(own)), []).append(model)
     return "; ".join(f"{', '.join(some)} ({size})" for size, some in models.items())
 
 

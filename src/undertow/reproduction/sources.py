@@ -50,7 +50,8 @@ class ModelResults:
         """Number of items with an answer and of their clusters, by model."""
         sizes = {}
         for model, rows in self.observations.frame.groupby("model", sort=False):
-            n, clusters = int((rows["missing_reason"] == "").sum()), rows["cluster"].nunique()
+            answered = rows[rows["missing_reason"] == ""]
+            n, clusters = len(answered), answered["cluster"].nunique()
             items = f"n = {n:,} items" if n == len(rows) else f"n = {n:,} of {len(rows):,} items"
             sizes[str(model)] = f"{items} in {clusters:,} clusters"
         return sizes

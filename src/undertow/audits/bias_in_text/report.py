@@ -117,7 +117,10 @@ def judgement_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
             if same.measure == SAME and kappa.measure == KAPPA and same.group == kappa.group
         ]
         where = "" if level == ALL else f": class {level}"
-        about = "Percent of the annotated rephrasings, with 95% interval; each distinct rephrasing counts once for each model."
+        about = (
+            "Percent of the annotated rephrasings, with a 95% interval over clusters of texts if there are six or more; each distinct "
+            "rephrasing counts once for each model."
+        )
         yield ReportTable(
             f"Rephrasings by human judgement, as Table 10 of {PAPER}{where}",
             ["model", "annotator", *CATEGORIES, "annotated"],

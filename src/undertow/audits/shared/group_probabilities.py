@@ -138,7 +138,9 @@ def _bound_masses(
         bounds |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
     # Hidden probability that belongs to the groups is missing from other words.
     high = 100 * answer.other_prob
-    low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
+    # What belongs to one listed word or another, and is sure for none, belongs to no other word.
+    of_words = max(1.0 - float(np.nansum(list(masses.values()))) / 100 - answer.other_prob, 0.0)
+    low = max(high - 100 * min(float(ceilings.sum()), max(answer.truncated_prob - of_words, 0.0)), 0.0)
     return bounds | {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
 
 

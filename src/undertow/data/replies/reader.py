@@ -62,7 +62,11 @@ def read(question: Question, reply: str, *, is_cut: bool = False) -> Reading:
     Of a reply that was cut off (`is_cut`), only what is finished is read.
     """
     reply = _finished(question, reply) if is_cut else reply
-    reply = _first_turn(question, _unwrap(reply)) if len(reply) <= MAX_REPLY_CHARS else ""
+    return _read_turn(question, _first_turn(question, _unwrap(reply)) if len(reply) <= MAX_REPLY_CHARS else "")
+
+
+def _read_turn(question: Question, reply: str) -> Reading:
+    """Read a reply without further questions and answers."""
     text = plain_text(reply, question.prompt)
     if not re.search(r"\w", text):
         return Reading(UNCLEAR)
@@ -180,7 +184,7 @@ def _first_turn(question: Question, reply: str) -> str:
         if (
             re.search(r"\w[^:]*$", passage)
             and not in_prompt(passage)
-            and read(question, earlier).outcome not in (UNCLEAR, OTHER)
+            and _read_turn(question, earlier).outcome not in (UNCLEAR, OTHER)
         ):
             return earlier
         if re.search(r"\w", before) and not in_prompt(turn.group()):

@@ -116,10 +116,8 @@ def judgement_results(answers: pd.DataFrame, annotations: pd.DataFrame) -> Itera
                 for category in CATEGORIES:
                     share = _share(rows, category)
                     value, low, high = (100 * one for one in (share.value, share.low, share.high))
-                    group, extras = (
-                        {**of, "category": category, "description_class": level},
-                        {"n_clusters": float(n_clusters)},
-                    )
+                    group = {**of, "category": category, "description_class": level}
+                    extras = {"n_clusters": float(n_clusters)}
                     yield make_result(
                         SHARE, group, value, low=low, high=high, n=n, n_missing=n_all - n, extras=extras, note=note
                     )

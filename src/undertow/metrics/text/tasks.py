@@ -202,7 +202,7 @@ def _baseline_results(
 def _dimension_gap(
     group: Group, measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[Claim]:
-    """The pair of dimensions whose scores differ most for their standard errors, tested over all pairs.
+    """The pair of dimensions whose scores differ most relative to the standard error, tested over all pairs.
 
     Clusters are units. Dimensions with too few texts are excluded; there is no test if a cluster has texts of two dimensions.
     """
@@ -212,10 +212,8 @@ def _dimension_gap(
     if len(names) < 2 or len(set().union(*clusters)) < sum(map(len, clusters)):
         return
     means = [bounded_mean(part.of_measure(measure), PERCENT, np.array(part.clusters)) for _, part in enough.values()]
-    sums, weights = (
-        np.concatenate([n * of for n, of in zip(sizes, each, strict=True)])
-        for each in zip(*((mean.sums, mean.sizes) for mean in means), strict=True)
-    )
+    sums = np.concatenate([n * mean.sums for n, mean in zip(sizes, means, strict=True)])
+    weights = np.concatenate([n * mean.sizes for n, mean in zip(sizes, means, strict=True)])
     test = largest_difference(
         sums, weights, np.repeat(range(len(names)), [len(one.sums) for one in means]), PERCENT, seed
     )

@@ -357,7 +357,9 @@ class OpenAIModel:
         if refusal := logprobs.refusal_in(finish, text):
             return refusal
         if text.lstrip().startswith(OPEN_THOUGHT):
-            return UnsupportedQueryError(logprobs.THINKS)
+            if self._shows:  # other answers do not
+                return UnsupportedQueryError(logprobs.THINKS)
+            raise UndertowError(f"{self.address.host}: {logprobs.THINKS}")
         if finish != "stop" and not text and not top_logprobs:
             raise IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:

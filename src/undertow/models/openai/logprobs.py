@@ -115,20 +115,25 @@ class SharedMass:
     """Probability in an answer that belongs to one option or another, as long as their tokens are not known.
 
     Attributes:
-        words: of the options [option].
+        words, groups: of the options [option].
         probs: mean over the steps that count, by claim.
     """
 
     words: tuple[str, ...]
+    groups: tuple[str, ...]
     probs: Mapping[Claim, float]
 
     def undecided(self, whole: Collection[str]) -> list[tuple[int, list[int], float]]:
-        """The claims (option, options that it may begin, probability) that remain if these words are one token."""
-        claims = (
-            (own, [at for at in longer if self.words[at] not in whole], prob)
+        """The claims (option, options of other groups that it may begin, probability) that remain if these words are one token."""
+        claims = [
+            (own, [at for at in longer if self.words[at] not in whole and not self._is_sure(own, at)], prob)
             for (own, longer), prob in self.probs.items()
-        )
+        ]
         return [claim for claim in claims if claim[1]]
+
+    def _is_sure(self, own: int, other: int) -> bool:
+        """Whether the probability belongs to the group of the first option, whichever of both has it."""
+        return own >= 0 and self.groups[own] == self.groups[other]
 
     def bounded(self, answer: Answer, whole: Collection[str]) -> Answer:
         """The answer with this probability in the bounds of each option that may have it, and in the sure part of none."""
@@ -409,10 +414,10 @@ def served_answer(
     """What the steps of this text say of the options, were each word one token; and what words of several tokens may have."""
     answer = answer_of(prompt, steps, text)
     if not answer.upper_bound_prob:
-        return answer, SharedMass(words, {})
+        return answer, SharedMass(words, (), {})
     counted = cast(Sequence[ServedStep], steps_that_count(steps, prompt.options))
     shared = defaultdict[Claim, float](float)
     for step in counted:
         for claim, prob in step.shared.items():
             shared[claim] += prob / len(counted)
-    return answer, SharedMass(words, shared)
+    return answer, SharedMass(words, tuple(option.group for option in prompt.options), shared)

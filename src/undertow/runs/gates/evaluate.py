@@ -265,8 +265,8 @@ def read_baseline(rules: Rules, baseline: Path | None, audits: Collection[str]) 
     own = _audit(record)
     if own not in audits:
         raise UndertowError(
-            f"{baseline}: the baseline is a run of {own!r}, and there is none to compare with it, only of "
-            f"{', '.join(map(repr, sorted(audits)))}; name a baseline of one of those audits"
+            f"{baseline}: is a run of {own!r}, and the runs to judge are of {', '.join(map(repr, sorted(audits)))}; name a baseline of "
+            "one of these audits"
         )
     for rule in needing:
         if rule.audit in audits and rule.audit != own:

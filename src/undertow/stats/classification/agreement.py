@@ -33,7 +33,7 @@ skewed clusters, because draws without a match are missing, and 93% with 40. Tha
 class, also if 95% of the answers are one label (percentiles: 86 to 97%)."""
 MIN_FOR_AREAS = 10
 """Minimum number of clusters of each class for an interval of an AUROC. Coverage with 10 to 100 of each is 93 to 98% for AUROC of .5 to
-.98 (percentiles: 87 to 95%), and 92 to 98% with 10 and 100."""
+.98 (percentiles: 87 to nearly 100%, and none for a perfect ranking), and 92 to 98% with 10 and 100."""
 UNDECODABLE, NO_ANSWER = -1, -2
 """Codes of an answer outside the labels, which counts as wrong, and of a missing answer, which does not count."""
 N_BLEU_STATISTICS = 10
@@ -106,13 +106,15 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
 def auroc_over_cells(scores: ArrayLike, positive: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
     """AUROC of each cell over its documents, and its mean over cells, as a share of 1.
 
-    Scores are [document, cell], NaN if missing, and `positive` [document]. There is a `spread_interval` if each class has `MIN_FOR_AREAS`
-    clusters; that of 0 and 1 is the exact one (Clopper and Pearson 1934) for as many pairs. `seed` and `clusters` are those of
+    Scores are [document, cell], NaN if missing, and `positive` [document]. There is a `spread_interval` if each class of each cell has
+    `MIN_FOR_AREAS` clusters. An area of 0 or 1 has the exact interval (Clopper and Pearson 1934) of as many pairs as the smaller class has
+    clusters. `seed` and `clusters` are those of
     `f1_over_cells`.
     """
     numbers, marks = as_floats(scores), np.asarray(positive, dtype=bool)
     codes = _cluster_codes(clusters, len(numbers))
-    fewest = min(len(np.unique(codes[kind])) for kind in (marks, ~marks))
+    sizes = [[len(np.unique(codes[kind & np.isfinite(cell)])) for kind in (marks, ~marks)] for cell in numbers.T]
+    fewest = min((min(pair) for pair in sizes if all(pair)), default=0)  # an empty cell has no area
 
     def areas(weights: Floats) -> Floats:
         known = [np.flatnonzero(np.isfinite(cell)) for cell in numbers.T]

@@ -270,7 +270,7 @@ def held_out_balanced_draws(
 def _best_thresholds(above: Floats | Codes, beneath: Floats | Codes, levels: Floats) -> Floats:
     """`best_threshold` of each draw [draw], from counts of positives above and negatives below each threshold [draw, threshold]."""
     n_positive, n_negative = above[:, :1], beneath[:, -1:]
-    # Balanced accuracy times twice the numbers of both classes: products of counts are exact, so ties are.
+    # Twice the balanced accuracy times the product of both class sizes: products of counts are exact, so ties are exact.
     sums = above * n_negative
     sums += beneath * n_positive
     best = np.argmax(sums, axis=1)
