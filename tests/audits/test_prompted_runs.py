@@ -116,7 +116,7 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str]) -
 ITEM_OPTIONS = Option("she", ("she",)), Option("she", ("She",)), Option("he", ("he",))
 ITEMS = [
     Item(f"i{number}", GenerateQuery(f"p{number}", ITEM_OPTIONS), {"challenge": "c", "prompt": "A", "w": number}, "k")
-    for number in range(5)
+    for number in range(6)
 ]
 
 
@@ -132,23 +132,25 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         Answer(logs(0.20, 0.10, 0.70), 0.0, text="he"),
         Answer.missing("lost"),
         Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", upper_bound_prob=(0.2, 0.2, 0.2), truncated_prob=0.3),
+        # .40 belongs to one of two words, and so to no other word.
+        Answer(logs(0.10, 0.00, 0.30), 0.20, text="she", upper_bound_prob=(0.4, 0.0, 0.4), truncated_prob=0.45),
     )
     frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
     expected = {
-        "she.low": [46, 40, 30, math.nan, 99],
-        "she.high": [52, 50, 30, math.nan, 100],
-        "she": [49, 45, 30, math.nan, 99.5],
-        "he.low": [30, 30, 70, math.nan, 0],
-        "he.high": [30, 35, 70, math.nan, 20],
-        "he": [30, 32.5, 70, math.nan, 10],
-        "other_words.low": [18, 20, 0, math.nan, 0],
-        "other_words.high": [24, 30, 0, math.nan, 1],
-        "other_words": [21, 25, 0, math.nan, 0.5],
+        "she.low": [46, 40, 30, math.nan, 99, 10],
+        "she.high": [52, 50, 30, math.nan, 100, 50],
+        "she": [49, 45, 30, math.nan, 99.5, 30],
+        "he.low": [30, 30, 70, math.nan, 0, 30],
+        "he.high": [30, 35, 70, math.nan, 20, 70],
+        "he": [30, 32.5, 70, math.nan, 10, 50],
+        "other_words.low": [18, 20, 0, math.nan, 0, 15],
+        "other_words.high": [24, 30, 0, math.nan, 1, 20],
+        "other_words": [21, 25, 0, math.nan, 0.5, 17.5],
     }
     for name, values in expected.items():
         np.testing.assert_allclose(frame[name], values, atol=1e-9, err_msg=name)
-    assert frame["answer"].tolist() == ["she", "she", "he", "", "she"]
-    assert frame["missing_reason"].tolist() == ["", "", "", "lost", ""]
+    assert frame["answer"].tolist() == ["she", "she", "he", "", "she", "she"]
+    assert frame["missing_reason"].tolist() == ["", "", "", "lost", "", ""]
     assert frame["upper_bound_prob"].map(len).tolist() == [3, 3, 0, 0, 3]
 
 

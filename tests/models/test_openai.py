@@ -270,6 +270,15 @@ HE, SHE_ALONE = {"He": 0.8, "She": 0.1, "I": 0.01}, {"She": 0.8, "He": 0.15, "I"
 """.09 and .04 are hidden, no token of them above .01."""
 
 
+def test_word_that_may_begin_another_of_its_group_is_sure_for_the_group() -> None:
+    words = (("female", "her"), ("female", "herself"), ("male", "him"), ("male", "himself"))
+    options = tuple(Option(group, (word,)) for group, word in words)
+    body = chat_completion([("her", {"her": 0.3, "him": 0.2, "the": 0.45})])
+    with serving(saying(body)) as seen:
+        (answer,) = stored(model_at(seen.url), [prompt(chat=True, options=options)]).scores.answers
+    assert probs(answer) == pytest.approx([0.3, 0, 0.2, 0])
+
+
 @pytest.mark.parametrize(
     ("steps", "finish", "he", "shared"),
     [
