@@ -166,8 +166,8 @@ def show(
     caveats = answer_caveats(loaded.manifest)
     if as_json:
         rows = behind.head(worst).to_dict("records")
-        verdict = {"run": str(run), "caveats": caveats, "findings": [one.as_json() for one in findings]}
-        console.print_json({**verdict, "sentences": without_nan(rows)})
+        claims = [one.as_json() for one in findings]
+        console.print_json({"run": str(run), "caveats": caveats, "findings": claims, "sentences": without_nan(rows)})
         return
     console.print_text(
         "show",

@@ -205,18 +205,17 @@ def _masses(table: Table, column: str, unit: str, mapping: Path) -> list[str]:
     """A column of masses, log-probabilities as probabilities; empty cells stay empty."""
     from undertow.audits.recorded_tables import NO_VALUE, hint_on_number
 
-    def checked(cell: str, place: str) -> str:
+    def to_mass(cell: str, place: str) -> str:
         value = number_between(-math.inf, math.inf, cell)
-        if not (
-            0 <= value <= 1 + ROUNDING_PROB if unit == PROBABILITY else math.exp(min(value, 1.0)) <= 1 + ROUNDING_PROB
-        ):
+        prob = value if unit == PROBABILITY else math.exp(min(value, 1.0))
+        if not 0 <= prob <= 1 + ROUNDING_PROB:
             what = "a probability is a number from 0 to 1"
             what = what if unit == PROBABILITY else "a log-probability is a number up to 0, in nats"
             hint = f'; write unit = "{PERCENT}"' if cell.endswith("%") else hint_on_number(cell)
             raise UndertowError(f"{table.path}, {place}: {column} is {cell!r}; {what} (unit in {mapping}){hint}")
-        return cell if unit == PROBABILITY else f"{math.exp(value):.12g}"
+        return cell if unit == PROBABILITY else f"{prob:.12g}"
 
     cells = [str(cell).strip() for cell in table.cells[column]]
     if unit not in (PROBABILITY, LOGPROB):
         return cells
-    return [cell if cell in NO_VALUE else checked(cell, at) for cell, at in zip(cells, table.places, strict=True)]
+    return [cell if cell in NO_VALUE else to_mass(cell, at) for cell, at in zip(cells, table.places, strict=True)]

@@ -284,13 +284,13 @@ def side_by_side(axes: Axes, places: Sequence[tuple[float, float]]) -> Floats:
     spots = (axes.transData + axes.transAxes.inverted()).transform(np.array(places, dtype=np.float64))
     place = np.unique(np.round(spots, 3), axis=0, return_inverse=True)[1].ravel()
     shifts = np.zeros(len(places))
-    for one in range(place.max() + 1):
+    for one in np.unique(place):
         count = np.count_nonzero(place == one)
         shifts[place == one] = 3 * _DOT_IN * (np.arange(count) - (count - 1) / 2)
     return shifts
 
 
-def moved(
+def shift_right(
     sheet: Sheet, axes: Axes, places: Sequence[tuple[float, float]], right_in: Floats
 ) -> list[tuple[float, float]]:
     """Places in data coordinates, moved to the right by inches but not out of the panel; call it after layout."""

@@ -46,7 +46,9 @@ class Content:
         limit = max((one.limit for one in self.measured), default=0)
         own = f"runs of your models with --limit {limit}" if limit else "runs of your models"
         leads = {OWN_RUN: own, OUTPUTS: "the published outputs"}
-        return [f"Computed from {leads[source]}: {_listed(models)}." for source, models in sizes.items() if models]
+        return [
+            f"Computed from {leads[source]}: {_models_by_size(models)}." for source, models in sizes.items() if models
+        ]
 
 
 def content(artefact: Artefact, sources: Sources) -> Content:
@@ -379,7 +381,7 @@ def checklist(artefact: Artefact, sources: Sources, design: str) -> Content:
     return Content(measured.drawings("aspects", with_results=True), measured=[measured])
 
 
-def _listed(sizes: Mapping[str, Sequence[str]]) -> str:
+def _models_by_size(sizes: Mapping[str, Sequence[str]]) -> str:
     """Models by their sizes."""
     models: dict[str, list[str]] = {}
     for model, own in sizes.items():

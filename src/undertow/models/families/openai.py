@@ -275,16 +275,16 @@ class OpenAIModel:
                 arrived |= doubted
                 doubted.clear()
             if arrived:
-                yield self._bounded(prompts, arrived, undecided)
+                yield self._add_bounds(prompts, arrived, undecided)
             if stop is None and (stop := self._stop_reason(losses, len(prompts), len(doubted), reached=client.reached)):
                 submit(client.drain()).result()
-        yield from self._bounded_again(undecided)
+        yield from self._update_bounds(undecided)
         if stop is not None:
             raise stop
         if doubted:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
-    def _bounded(
+    def _add_bounds(
         self, prompts: Sequence[GeneratedQuery], arrived: Mapping[int, Outcome], undecided: dict[int, _Undecided]
     ) -> Mapping[int, Outcome]:
         """What arrived, with bounds that allow for words of several tokens; answers that have such bounds are noted as undecided."""
@@ -292,17 +292,17 @@ class OpenAIModel:
         for place, outcome in arrived.items():
             shared = self._shared.pop(prompts[place], None)
             if shared is not None and isinstance(outcome, Answer):
-                bounded[place] = given = shared.bounded(outcome, self._sightings.whole)
+                bounded[place] = given = shared.with_bounds(outcome, self._sightings.whole)
                 undecided[place] = _Undecided(outcome, shared, given)
         return bounded
 
-    def _bounded_again(self, undecided: Mapping[int, _Undecided]) -> Iterator[Mapping[int, Outcome]]:
+    def _update_bounds(self, undecided: Mapping[int, _Undecided]) -> Iterator[Mapping[int, Outcome]]:
         """Answers that came before one that showed a word as one token, with the bounds of those that came after it."""
         whole = self._sightings.whole
         changed: dict[int, Outcome] = {
             place: answer
             for place, one in undecided.items()
-            if (answer := one.shared.bounded(one.seen, whole)) != one.given
+            if (answer := one.shared.with_bounds(one.seen, whole)) != one.given
         }
         if changed:
             yield changed

@@ -135,7 +135,7 @@ class SharedMass:
         """Whether the probability belongs to the group of the first option, whichever of both has it."""
         return own >= 0 and self.groups[own] == self.groups[other]
 
-    def bounded(self, answer: Answer, whole: Collection[str]) -> Answer:
+    def with_bounds(self, answer: Answer, whole: Collection[str]) -> Answer:
         """The answer with this probability in the bounds of each option that may have it, and in the sure part of none."""
         nats, ceilings = list(answer.logprobs_nats), list(answer.upper_bound_prob)
         claims = self.undecided(whole)

@@ -21,9 +21,9 @@ from undertow.report.sheet import (
     fitted,
     hover,
     line_in,
-    moved,
     name_points,
     padded,
+    shift_right,
     side_by_side,
     text_width,
 )
@@ -389,7 +389,7 @@ def _set_counted(axes: Axes, counted: Sequence[_Place]) -> None:
 
 def _draw_counted(sheet: Sheet, axes: Axes, counted: Sequence[_Place], shifts: Floats) -> None:
     """Draw the points, and name those with the largest gaps, as many as fit."""
-    spots = moved(sheet, axes, [(place.female_percent, place.gap) for place in counted], shifts)
+    spots = shift_right(sheet, axes, [(place.female_percent, place.gap) for place in counted], shifts)
     for (x, _), place in zip(spots, counted, strict=True):
         axes.plot([x, x], place.ends, color=place.colour, linewidth=1.0, alpha=0.35, zorder=2)
         axes.plot([x], [place.gap], **place.dot)

@@ -28,9 +28,9 @@ from undertow.report.sheet import (
     fitted,
     hover,
     mark,
-    moved,
     name_points,
     padded,
+    shift_right,
     side_by_side,
 )
 from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
@@ -128,7 +128,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         for axes, part, own, shift in zip(row, parts, places, shifts, strict=True):
             axes.grid(axis="y")
             axes.axhline(0, color=INK, linewidth=1.0, zorder=1.5)
-            spots = moved(sheet, axes, own, shift)
+            spots = shift_right(sheet, axes, own, shift)
             for (x, _), point in zip(spots, part, strict=True):
                 _draw_point(axes, x, point, colours[point.objective], markers[point.post_training])
             width = min(1.8, 0.75 * axes.get_position().width * sheet.width_in)

@@ -1,6 +1,6 @@
-"""The two groups of clusters whose means differ most for their standard errors, and a test that allows for their choice.
+"""The two groups of clusters whose means differ most relative to their standard errors, and a test that allows for their choice.
 
-The statistic is Welch's t of each pair, as the quantile of a normal distribution with the same p, so that groups of different sizes
+The statistic is Welch's t of each pair, as the z with the same p, so that groups of different sizes
 and spreads are comparable; the largest of all pairs counts. p is the larger of two. Random assignment of clusters to groups is exact if
 groups have equal distributions, and with a studentised statistic for large groups with equal means (Chung and Romano 2013, "Exact and
 Asymptotically Robust Permutation Tests"; Pauly, Brunner and Konietschke 2015, "Asymptotic Permutation Tests in General Factorial
@@ -26,14 +26,14 @@ AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LargestDifference:
-    """The mean of one group minus that of another, with the largest normal score of all pairs.
+    """The mean of one group minus that of another, with the largest z of all pairs.
 
     Attributes:
         pair: codes of the group with the larger mean and of the other.
         value: the difference, above 0.
         error, df: its standard error and degrees of freedom.
         p: two-sided, over all pairs.
-        references: largest normal score of all pairs in each draw, sorted, by random assignment and by normal errors [kind, draw].
+        references: largest z of all pairs in each draw, sorted, by random assignment and by normal errors [kind, draw].
     """
 
     pair: tuple[int, int]
@@ -49,8 +49,8 @@ class LargestDifference:
         place = math.floor((1 - level) * (1 + N_DRAWS) + 1e-9)
         if place < 1:
             return -math.inf, math.inf
-        score = float(self.references[:, N_DRAWS - place].max())
-        exponent = (score * (8 * self.df + 3) / (8 * self.df + 1)) ** 2 / self.df  # the inverse of `_normal_scores`
+        z = float(self.references[:, N_DRAWS - place].max())
+        exponent = (z * (8 * self.df + 3) / (8 * self.df + 1)) ** 2 / self.df  # the inverse of `_z_values`
         reach = self.error * math.sqrt(self.df * math.expm1(min(exponent, 500.0)))
         return self.value - reach, self.value + reach
 
@@ -58,7 +58,7 @@ class LargestDifference:
 def largest_difference(
     sums: ArrayLike, sizes: ArrayLike, groups: ArrayLike, bounds: tuple[float, float], seed: int
 ) -> LargestDifference | None:
-    """Test the pair of groups whose means, sums over sizes of their clusters, differ most for their standard errors.
+    """Test the pair of groups whose means, sums over sizes of their clusters, differ most relative to their standard errors.
 
     The variance of a mean is k / (k - 1) times the sum of squared influences of its k clusters. A group without variation has the
     variance that one more cluster at the farther bound would give it, since it shows only that other values are rare.
@@ -82,10 +82,10 @@ def largest_difference(
     means, variances = _means(codes[np.newaxis], centred, weights, counts, room)
     if np.ptp(means) <= ROUNDING_SHARE * (bounds[1] - bounds[0]):
         return None
-    scores, errors, df = _normal_scores(means, variances, counts)
-    at = int(scores[0].argmax())
+    z, errors, df = _z_values(means, variances, counts)
+    at = int(z[0].argmax())
     pair = [int(one[at]) for one in np.triu_indices(len(counts), 1)]
-    better, worse = sorted(pair, key=lambda one: -means[0, one])
+    higher, lower = sorted(pair, key=lambda one: -means[0, one])
     rng = np.random.default_rng(seed)
     references = np.empty((2, N_DRAWS))
     for start in range(0, N_DRAWS, AT_ONCE):
@@ -93,12 +93,12 @@ def largest_difference(
         noise = rng.standard_normal((AT_ONCE, len(counts))) * np.sqrt(variances)
         spread = variances * rng.chisquare(counts - 1, noise.shape) / (counts - 1)
         for row, drawn in enumerate((_means(shuffled, centred, weights, counts, room), (noise, spread))):
-            references[row, start : start + AT_ONCE] = _normal_scores(*drawn, counts)[0].max(axis=1)
+            references[row, start : start + AT_ONCE] = _z_values(*drawn, counts)[0].max(axis=1)
     references.sort(axis=1)
-    hits = int(np.count_nonzero(references >= scores[0, at] - 1e-9, axis=1).max())
-    value = float(means[0, better] - means[0, worse])
+    hits = int(np.count_nonzero(references >= z[0, at] - 1e-9, axis=1).max())
+    value = float(means[0, higher] - means[0, lower])
     p = (1 + hits) / (1 + N_DRAWS)
-    return LargestDifference((better, worse), value, float(errors[0, at]), float(df[0, at]), p, references)
+    return LargestDifference((higher, lower), value, float(errors[0, at]), float(df[0, at]), p, references)
 
 
 def _means(
@@ -116,8 +116,8 @@ def _means(
     return means, np.where(spread <= ROUNDING_SHARE * (sums @ sums), unseen, variances)
 
 
-def _normal_scores(means: Floats, variances: Floats, counts: Floats) -> tuple[Floats, Floats, Floats]:
-    """Welch's t of each pair as a normal quantile (Wallace 1959), its standard error and degrees of freedom [draw, pair]."""
+def _z_values(means: Floats, variances: Floats, counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Welch's t of each pair as a z (Wallace 1959), its standard error and degrees of freedom [draw, pair]."""
     one, other = np.triu_indices(len(counts), 1)
     first, second = variances[:, one], variances[:, other]
     total = first + second
