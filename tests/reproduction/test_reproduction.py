@@ -63,12 +63,10 @@ def test_published_rates_stand_above_computed_ones_with_n(tmp_path: Path) -> Non
         "w_first_female,w_first_male,w_first_neutral,w_last_female,w_last_male,w_last_neutral"
     ]
     for at, (first, last) in enumerate([(50, 50), (50, 50), (50, 50), (50, 70)]):
-        people = "man" if at % 2 else "woman"
-        rows.append(
-            f"winogender,roberta-base,,job{at},{people},{people},1,{first},{100 - first},0,{last},{100 - last},0"
-        )
+        people, job = "man" if at % 2 else "woman", f"job{at}" if at else "doctor"
+        rows.append(f"winogender,roberta-base,,{job},{people},{people},1,{first},{100 - first},0,{last},{100 - last},0")
     for at in range(2):
-        rows.append(f"winogender,roberta-base,,job{at},someone,someone,1,50,50,0,80,20,0")
+        rows.append(f"winogender,roberta-base,,{f'job{at}' if at else 'doctor'},someone,someone,1,50,50,0,80,20,0")
     rows += [row.replace("winogender,", "simplified,").replace(",1,", ",0,") for row in rows[1:]]
     with gzip.open(tmp_path / "specification_pronoun_mass.csv.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(rows) + "\n")
@@ -87,6 +85,10 @@ def test_published_rates_stand_above_computed_ones_with_n(tmp_path: Path) -> Non
     assert "a mixture of the female, the male and the neutral ones" in text
     assert "Computed from the published outputs: roberta-base (n = 12 items in 4 clusters)." in text
     assert "your models" not in text
+    (page, *_) = reproduce("000:table-2", recorded=tmp_path, out=tmp_path / "out")["000:table-2"]
+    assert "Computed from the published outputs: roberta-base (n = 4 items in 1 cluster)." in page.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture

@@ -311,22 +311,27 @@ def _objective(model: str, measured: ModelResults) -> str:
 
 def trace(artefact: Artefact, sources: Sources, design: str) -> Content:
     """One occupation over all dates."""
+    from undertow.audits.task_specification.figures import followed_sentences
+
     measured = sources.measured(design)
-    return Content(measured.drawings("over-w"), measured=[measured])
+    return Content(measured.drawings("over-w"), measured=[measured.only(followed_sentences(measured.observations))])
 
 
 def sentences(artefact: Artefact, sources: Sources, design: str, occupation: str) -> Content:
     """The metric of each sentence about one occupation, published numbers first."""
     from undertow.audits.task_specification.findings import score_sentences
+    from undertow.audits.task_specification.items import TRACE
 
     measured = sources.measured(design)
+    frame = measured.observations.frame
+    measured = measured.only(frame[(frame["cluster"].astype(str) == occupation) & (frame["part"] != TRACE)])
     scores = score_sentences(measured.observations)
     cells = {
         row: {"sentence": row} | {f"{column}, {PUBLISHED}": value for column, value in of_paper.items()}
         for (row, _), of_paper in _published(artefact).items()
     }
     lead = measured.observations.design["groups"][0]
-    for row in scores[scores["cluster"].astype(str) == occupation].to_dict("records"):
+    for row in scores.to_dict("records"):
         people = {"other": "patient"}.get(str(row["participant_class"]), str(row["participant_class"]))
         name = f"{people}, the pronoun is the {'participant' if int(row['coreferent']) else occupation}'s"
         model, prompt = str(row["model"]), f", prompt {row['prompt']}" if row["prompt"] else ""

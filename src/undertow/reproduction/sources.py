@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import undertow.audits
 from undertow.audits.base import Audit, Observations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.report.page_data import Drawing
 from undertow.reproduction.catalog import Artefact, Design, design, recorded_facts
 from undertow.runs.collect import merge_observations
@@ -53,7 +53,7 @@ class ModelResults:
             answered = rows[rows["missing_reason"] == ""]
             n, clusters = len(answered), answered["cluster"].nunique()
             items = f"n = {n:,} items" if n == len(rows) else f"n = {n:,} of {len(rows):,} items"
-            sizes[str(model)] = f"{items} in {clusters:,} clusters"
+            sizes[str(model)] = f"{items} in {counted(clusters, 'cluster')}"
         return sizes
 
     def drawings(self, *names: str, with_results: bool = False) -> list[Drawing]:

@@ -115,16 +115,21 @@ def _draw_curves(known: pd.DataFrame, name: Sequence[str], areas: Sequence[Resul
         )
 
 
-def _draw_followed(observations: Observations) -> Iterator[Drawing]:
-    from undertow.report.figures.specification import over_w
-
-    frame, groups = observations.frame, list(observations.design["groups"])
+def followed_sentences(observations: Observations) -> pd.DataFrame:
+    """Rows of one occupation's sentences over W: of `--trace-occupation`, else with a range of dates of the doctor or the first one."""
+    frame = observations.frame
     injected = frame[frame["w_name"] != data.NO_W]
     followed = injected[injected["part"] == TRACE]
     if followed.empty and "occupation" in injected and injected["w_index"].nunique() > 2:
-        # With a range of dates, an occupation can be drawn without --trace-occupation.
         first = injected["occupation"].astype(str)
         followed = injected[first == ("doctor" if (first == "doctor").any() else first.iloc[0])]
+    return followed
+
+
+def _draw_followed(observations: Observations) -> Iterator[Drawing]:
+    from undertow.report.figures.specification import over_w
+
+    groups, followed = list(observations.design["groups"]), followed_sentences(observations)
     followed = followed[followed["missing_reason"] == ""]
     followed = followed.assign(**followed[groups].mul(100 / followed[groups].sum(axis=1), axis=0))
     for levels, rows in followed.groupby(["model", "challenge", "w_name", "cluster"], sort=False):
