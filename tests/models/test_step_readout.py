@@ -70,6 +70,7 @@ def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: boo
         ((" s", "he"), True),
         ((" s", "h", "e", "ll"), False),
         ((" he", "aven"), False),
+        ((" he", "r", "."), True),
         ((" he", "'s"), True),
         ((" (", "he", ")"), True),
         ((" it", " he "), True),

@@ -61,8 +61,7 @@ def places_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Seque
     places: list[int] = []
     behind = 0  # the last word
     for at in range(len(steps)):
-        size = _word_size(steps, at, words) if at >= behind else 0
-        if size and _is_whole_word(steps, at, size):
+        if at >= behind and (size := _word_size(steps, at, words)):
             places.append(at)
             behind = at + size
     return places if len(places) == 1 else range(len(steps))
@@ -73,14 +72,14 @@ MAX_PIECES = 8
 
 
 def _word_size(steps: Sequence[Step], at: int, words: Collection[str]) -> int:
-    """Number of tokens of the word that begins at a step; 0 for none."""
+    """Number of tokens of the whole word that begins at a step; 0 for none."""
     known = steps[at].spells
     if known is not None:
-        return known
+        return known if known and _is_whole_word(steps, at, known) else 0
     pieces: list[str] = []
     for size, step in enumerate(steps[at : at + MAX_PIECES], start=1):
         pieces.append(step.token)
-        if step.token.strip() and "".join(pieces).strip() in words:
+        if step.token.strip() and "".join(pieces).strip() in words and _is_whole_word(steps, at, size):
             return size
         if not pieces[0].strip() or " " in "".join(pieces).strip():
             break
