@@ -14,7 +14,6 @@ from undertow.causal.describe import GraphShape
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import draw_graph
 from undertow.report.inline_svg import page_figure
-from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.report.page_data import Checklist, ChecklistTest, PageAssumptions, ReportTable, ReportText
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
@@ -57,7 +56,7 @@ def test_a_run_has_its_checklist_and_its_graph_on_its_page(tmp_path: Path) -> No
 
 
 def test_tables_are_folded_with_their_numbers_of_rows() -> None:
-    for size, is_long in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
+    for size, is_long in ((60, False), (61, True)):
         html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
         assert f"{size} rows</span></summary>" in html
         assert ('class="scroll long"' in html) is is_long
@@ -87,7 +86,7 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
     assert 'class="doubt"' not in granted
     nothing = section(page(causal_assumptions=causal_assumptions(), findings=[NOTHING]), "causal_assumptions")
     assert "Findings that need" not in nothing
-    n_findings = UNFOLDED_FINDINGS + 5
+    n_findings = 15
     findings = [Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)]
     many = page(causal_assumptions=causal_assumptions(), findings=findings)
     assert [section(many, name).count(DOUBT) for name in ("findings", "causal_assumptions")] == [n_findings, 1]

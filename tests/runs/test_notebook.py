@@ -41,6 +41,7 @@ def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
     cells = re.findall(r"<td>(.*?)</td>", html)
     assert cells[:8] == ["Slope", "female", "0.50", "0.25 to 0.75", "1,200", "0", ".012", "percent per step"]
     assert "nan" not in html
+    assert "<tbody></tbody>" in run_html("p: m", [], [], Path("report.html")), "a run without results"
 
 
 def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., Path]) -> None:

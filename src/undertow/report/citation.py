@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from undertow.errors import on_one_line
 from undertow.report.paper_table import escape_latex
-from undertow.report.sentence_templates import sentences
+from undertow.report.sentence_templates import sentences, template_text
 
 SOFTWARE = """@misc{undertow,
   title = {Undertow: auditing language models for bias from underspecified tasks and dataset selection},
@@ -59,5 +58,4 @@ def cite(facts: Mapping[str, Any], references: Sequence[str], version: str) -> C
 
 def bibliography() -> dict[str, str]:
     """The BibTeX entries of the papers that audits implement, by key."""
-    text = resources.files("undertow.report").joinpath("templates", "references.bib").read_text(encoding="utf-8")
-    return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}
+    return {entry[1]: entry[0] for entry in _ENTRY.finditer(template_text("references.bib"))}

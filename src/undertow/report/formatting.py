@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
 from typing import Any
 
 from undertow.errors import counted, on_one_line
@@ -148,7 +149,7 @@ def decimals_of(results: Sequence[Result]) -> list[int]:
             return min(significant_decimals(half, digits), significant_decimals(result.value, MAX_DIGITS))
         return significant_decimals(result.value, digits)
 
-    usual = sorted(wanted(result, 2) for result in results)[(len(results) - 1) // 2]  # the lower median
+    usual = median_low(wanted(result, 2) for result in results) if results else 0
     return [max(usual, wanted(result, 1)) for result in results]
 
 

@@ -7,13 +7,11 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 from undertow.errors import on_one_line
-from undertow.report.formatting import decimals_of, measure_title, minus_signs, number, probability, spaced
-from undertow.report.sentence_templates import sentences
+from undertow.report.formatting import decimals_of, measure_title, minus_signs, number, probability
+from undertow.report.sentence_templates import column_head, template_text
 from undertow.types import Finding, Progress, Result
 
 MIN_SECONDS = 0.3
@@ -58,21 +56,14 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
         group = [one.group.get(key, "") for key in keys]
         counts = [f"{one.n:,}", f"{one.n_missing:,}"]
         rows.append([measure_title(one), *group, number(one.value, at), ends, *counts, probability(one.q), one.unit])
-    names = sentences("columns").heads
     lengths = ((len(findings), MAX_FINDINGS, "findings"), (len(results), MAX_RESULTS, "results"))
     cut = [f"{limit} of {n_all:,} {noun}" for n_all, limit, noun in lengths if n_all > limit]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters["line"] = on_one_line
-    template = resources.files("undertow.report").joinpath("templates", "notebook.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+    environment.filters |= {"line": on_one_line, "minus": minus_signs}
+    return environment.from_string(template_text("notebook.html.j2")).render(
         head=head,
-        findings=[
-            SimpleNamespace(
-                text=minus_signs(one.text), detail=minus_signs(one.explanation), significant=one.significant
-            )
-            for one in findings[:MAX_FINDINGS]
-        ],
-        heads=["measure", *(names.get(key) or spaced(key) for key in keys), *HEADS],
+        findings=findings[:MAX_FINDINGS],
+        heads=["measure", *map(column_head, keys), *HEADS],
         rows=rows,
         last=f"{', '.join(cut)}; the whole report: {report}" if cut else f"The whole report: {report}",
     )

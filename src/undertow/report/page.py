@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from itertools import chain
 from typing import Any
 
@@ -36,21 +35,10 @@ from undertow.report.formatting import (
     spaced,
 )
 from undertow.report.page_data import Page, ReportTable, by_strength
-from undertow.report.sentence_templates import sentences
+from undertow.report.sentence_templates import column_head, sentences, template_text
 from undertow.types import ALPHA, Result
 
-UNFOLDED_FINDINGS = 10
-"""Number of findings that are not folded; a run over several models has dozens, and the strongest come first."""
-LONG_TABLE_ROWS = 60
-"""Rows from which a table scrolls."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
-MAX_CELL_SIGNS = 200
-"""A longer cell is folded, and shows its beginning and end."""
-UNFOLDED_FIGURES = 6
-MAX_CAVEATS = 3
-"""Maximum number of caveats beside the verdict; the others are under Limitations."""
-MAX_BASIS_RESULTS = 24
-"""Maximum number of results under a finding; the others are in the tables."""
 _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 """Numbers and the characters between them: 42.1 ± 0.8, [1.0, 2.0], 12/40, 33%."""
 
@@ -74,12 +62,6 @@ def render_page(page: Page) -> str:
         shared=shared,
         tables=tables,
         glossary=_glossary(page, tables, shared),
-        unfolded=UNFOLDED_FINDINGS,
-        long_table=LONG_TABLE_ROWS,
-        max_cell=MAX_CELL_SIGNS,
-        max_basis=MAX_BASIS_RESULTS,
-        max_caveats=MAX_CAVEATS,
-        max_figures=UNFOLDED_FIGURES,
         significant_below_q=ALPHA,
     )
 
@@ -88,7 +70,7 @@ def render_template(name: str, **values: Any) -> str:
     """A page of a template of `report/templates`, which has the script of the report and its hash; any text is escaped."""
     from markupsafe import Markup
 
-    script = _packaged("page.js").strip()
+    script = template_text("page.js").strip()
     values["script"] = Markup(script)  # noqa: S704 - a file of this package, and no text of a run
     values["script_sha256"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = _environment().get_template(name).render(**values)
@@ -101,7 +83,7 @@ def _environment() -> Any:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_packaged),
+        loader=jinja2.FunctionLoader(template_text),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -111,7 +93,7 @@ def _environment() -> Any:
     environment.filters |= dict(FILTERS) | {
         "lines": _Lines,
         "shortened": shortened,
-        "head": _head,
+        "head": column_head,
         "looks": _looks,
         "decimals": lambda result: decimals_of([result])[0],
         "markup": Markup,
@@ -133,16 +115,12 @@ def _on_its_line(value: object) -> object:
     return on_one_line(value) if type(value) is str else value
 
 
-def _packaged(name: str) -> str:
-    return resources.files("undertow.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
 def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> ReportTable:
     """The numbers of one measure, without empty columns."""
     first, decimals = results[0], decimals_of(results)
     columns: list[tuple[str, list[str]]] = []  # head and cells
     for key in dict.fromkeys(key for result in results for key in result.group if key not in shared):
-        columns.append((_head(key), [result.group.get(key, MISSING) or "none" for result in results]))
+        columns.append((column_head(key), [result.group.get(key, MISSING) or "none" for result in results]))
     columns.append(("value", [number(one.value, places) for one, places in zip(results, decimals, strict=True)]))
     optional = [
         ("95% interval", [in_brackets(one.low, one.high, at) for one, at in zip(results, decimals, strict=True)]),
@@ -155,7 +133,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     for name in dict.fromkeys(name for result in results for name in result.extras if name not in TABLE_ONLY):
         extras = [result.extras.get(name, math.nan) for result in results]
         as_value = [number(*one) for one in zip(extras, decimals, strict=True)]
-        columns.append((_head(name), as_value if name in OF_DIFFERENCES else list(map(significant, extras))))
+        columns.append((column_head(name), as_value if name in OF_DIFFERENCES else list(map(significant, extras))))
     if any(result.note for result in results):
         columns.append(("note", [result.note for result in results]))
     about = [f"in {first.unit}" if first.unit else ""]
@@ -183,11 +161,6 @@ def _looks(table: ReportTable) -> list[str]:
     return looks
 
 
-def _head(key: str) -> str:
-    head: str = sentences("columns").heads.get(key) or spaced(key)
-    return head
-
-
 def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, str]) -> dict[str, str]:
     """Meanings of the measures and columns that this page shows, measures first."""
     measures = {result.measure: get_metric(result.measure, result.group) for result in page.results}
@@ -196,7 +169,7 @@ def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, st
     # The groups of a checklist are named by its own results, not by those of other packages.
     known = column_meanings(next((result.group for result in page.results if KEYS[0] in result.group), {}))
     further = {spaced(name): known[name] for name in names if name in known}
-    heads = chain(map(_head, shared), *(table.columns for table in tables))
+    heads = chain(map(column_head, shared), *(table.columns for table in tables))
     meanings = sentences("columns").meanings
     columns = {head: meanings[head] for head in dict.fromkeys(heads) if head in meanings}
     given = {

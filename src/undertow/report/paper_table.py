@@ -24,7 +24,7 @@ from undertow.report.formatting import (
     uncapitalized,
 )
 from undertow.report.page_data import ReportTable
-from undertow.report.sentence_templates import sentences
+from undertow.report.sentence_templates import column_head, sentences
 from undertow.types import ALPHA, ALPHA_TEXT, Result
 
 if TYPE_CHECKING:
@@ -162,11 +162,7 @@ def paper_tables(
 
 
 def choose(tables: Mapping[str, PaperTable], name: str) -> PaperTable:
-    """The table of this name; the first one for "".
-
-    Raises:
-        UndertowError: there is no such table, or none at all.
-    """
+    """The table of this name, or the first one for ""; raises `UndertowError` if there is none."""
     if not tables:
         raise UndertowError("the run has no results, so it has no table")
     if name and name not in tables:
@@ -197,8 +193,7 @@ def _of_results(layout: TableLayout, results: Sequence[Result], about: str, *, a
         **{name: [getattr(one, name) for one in rows] for name in ("p", "q", "n", "n_missing", "unit")},
     )
     frame["significant"] = frame["q"] < ALPHA
-    heads = sentences("columns").heads
-    cells = {heads.get(key) or key.replace("_", " "): [level or "none" for level in frame[key]] for key in keys}
+    cells = {column_head(key): [level or "none" for level in frame[key]] for key in keys}
     main, decimals = get_metric(rows[0].measure, rows[0].group), decimals_of(rows)
     cells[main.title] = [number(one.value, at) for one, at in zip(rows, decimals, strict=True)]
     cells["95% interval"] = [in_brackets(one.low, one.high, at) for one, at in zip(rows, decimals, strict=True)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.formatting import FILTERS
+from undertow.report.formatting import FILTERS, spaced
 from undertow.types import ALPHA, ALPHA_TEXT
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ def sentences(name: str) -> Any:
     The page escapes text of a run, not the macro.
     """
     return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
+
+
+def column_head(key: str) -> str:
+    """The title of a column, by its group key or the name of a further number."""
+    head: str = sentences("columns").heads.get(key) or spaced(key)
+    return head
+
+
+def template_text(name: str) -> str:
+    """The text of a file of `templates/`."""
+    return resources.files("undertow.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def described(figure: str, *facts: Any) -> str:

@@ -44,9 +44,6 @@ def write_simulation(
         out: folder, created if missing; files of an earlier simulation are replaced.
         changed: parameters that differ from the model's, for the titles of the figures.
         papers: whether to draw the papers' figures, which need all cases of their models.
-
-    Raises:
-        UndertowError: the folder cannot be written.
     """
     note = f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
     drawings = paper_figures(cases, note) if papers else _model_figures(cases, note)

@@ -125,16 +125,12 @@ def save_drawing(drawing: Drawing, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     stem = file_stem(drawing.name)
-    (folder / f"{stem}.svg").write_text(svg_text(drawing), encoding="utf-8", newline="\n")
-    (folder / f"{stem}.png").write_bytes(image_bytes(drawing.figure, "png"))
+    for kind in ("svg", "png"):
+        (folder / f"{stem}.{kind}").write_bytes(image_bytes(drawing.figure, kind))
 
 
 def write_figure(figure: Figure, out: Path) -> None:
-    """Write a figure into one file in the format of its suffix: .pdf, .svg or .png.
-
-    Raises:
-        UndertowError: the file cannot be written, or has another suffix.
-    """
+    """Write a figure into one file in the format of its suffix: .pdf, .svg or .png."""
     image = image_bytes(figure, out.suffix.lower().removeprefix("."))
     try:
         out.write_bytes(image)
@@ -144,11 +140,6 @@ def write_figure(figure: Figure, out: Path) -> None:
 
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069\u2028\u2029\x7f-\x9f]")
 """Characters in labels that reverse the direction of text or end lines."""
-
-
-def svg_text(drawing: Drawing) -> str:
-    """The drawing as an SVG document."""
-    return image_bytes(drawing.figure, "svg").decode()
 
 
 def image_bytes(figure: Figure, format: str, *, real_text: bool = False) -> bytes:  # noqa: A002 - as matplotlib calls it
