@@ -41,8 +41,8 @@ from undertow.errors import UndertowError, closest
 from undertow.types import Floats
 
 SELECT, COMPARE, CASE = "select", "compare", "case"
-MAX_NAMES, MAX_CASES, MAX_PAIRS = 100, 50, 50
-"""Limits of a model, because every variable is an array during simulation."""
+MAX_NAMES = 100
+"""Maximum number of parameters and variables, because every variable is an array during simulation."""
 
 _DEFINITION = re.compile(r"(\w+)\s*(:=|=(?!=))\s*(.*)")
 _STATEMENT = re.compile(rf"({SELECT}|{COMPARE}|{CASE})\b\s*(.*)")
@@ -203,8 +203,6 @@ class _ModelReader:
             if pair[1] == pair[2]:
                 raise UndertowError(f"{pair[1]} is compared with itself; name two variables")
             self._pairs.setdefault((pair[1], pair[2]), number)
-        if len(self._pairs) > MAX_PAIRS:
-            raise UndertowError(f"at most {MAX_PAIRS} pairs are compared; leave some out")
 
     def _case(self, rest: str, number: int) -> None:
         name, colon, settings = rest.partition(":")
@@ -213,8 +211,6 @@ class _ModelReader:
             raise UndertowError("a case is written as case name: parameter = number, parameter = number")
         if name in self._cases:
             raise UndertowError(f"case {name!r} is in line {self._cases[name][1]} already; choose another name")
-        if len(self._cases) >= MAX_CASES:
-            raise UndertowError(f"at most {MAX_CASES} cases are read; leave some out")
         changed: dict[str, float] = {}
         for statement in settings.split(","):
             setting = _SETTING.fullmatch(statement)
