@@ -20,7 +20,7 @@ from helpers.served_app import Reply, Visitor, in_a_thread, json_lines
 from undertow import audit, gate, load_run, score
 from undertow import compare as compare_runs
 from undertow.app.access_control import MAX_BODY_BYTES
-from undertow.app.annotators.annotation import AnnotationStore, agreement, summary
+from undertow.app.annotators.annotation import AnnotationStore, summary
 from undertow.app.server import annotation_server
 from undertow.cli.app import annotate
 from undertow.metrics.text.judgements import CATEGORIES, JUDGEMENT_MEASURES, judgement_results
@@ -285,13 +285,13 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
 def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = read_annotations(run)
     assert (list(table.columns), len(table)) == (["item", "category", "note", "annotator", "time"], 0)
-    assert summary(run) == []
+    assert summary(run) == ([], [])
     annotate(run, summary=True)
     assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"annotations": [], "agreement": []}
     (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
-    assert summary(run) == [], "nor of what the run no longer has"
+    assert summary(run) == ([], []), "nor of what the run no longer has"
     assert AnnotationStore(run, "ann").judged == {}
     assert len(read_annotations(run)) == 1
 
@@ -305,7 +305,7 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     book.judge(by_answer["second answer\nof two lines"], "rationale paraphrase", "")
     book.judge(by_answer[EVIL], "correct", "")
     other.judge(by_answer["first answer"], "cannot say", "")
-    rows = summary(run)
+    rows, _ = summary(run)
     assert len(rows) == 4 * len(CATEGORIES)
     names = ("model", "annotator", "category", "count", "n", "n_all")
     assert {tuple(row[name] for name in names) for row in rows if row["count"]} == {
@@ -332,7 +332,7 @@ def test_agreement_of_two_people_is_cohens_kappa(run: Path) -> None:
         bea.judge(item, two, "")
     cy.judge(next(iter(ann.rephrasings)), "correct", "")
     # By hand: 2 of 3 alike; by chance 2/3 x 1/3 + 1/3 x 2/3 = 4/9; (2/3 - 4/9) / (1 - 4/9) = 0.4.
-    assert agreement(run) == [
+    assert summary(run)[1] == [
         {"annotators": ["ann", "bea"], "n": 3, "same_percent": pytest.approx(200 / 3), "kappa": pytest.approx(0.4)},
         *({"annotators": [one, "cy"], "n": 1, "same_percent": 100.0, "kappa": None} for one in ("ann", "bea")),
     ]

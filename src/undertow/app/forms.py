@@ -102,8 +102,6 @@ class AllowedModels:
 
         `label` and `beside` are a first and a second one of the list, `typed` comma-separated names that replace the first; "" is none.
         """
-        if len(typed) > MAX_MODELS * MAX_NAME_CHARS:
-            raise UndertowError("The names of other models are too long; write hub ids with commas between them.")
         others = [name.strip() for name in typed.split(",") if name.strip()]
         chosen = {name: self._typed(name) for name in others} or {label: self._listed(label)}
         if beside:

@@ -30,8 +30,8 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
-from undertow.report.formatting import probability, significant_decimals
-from undertow.report.sentence_templates import text_templates
+from undertow.report.formatting import significant_decimals
+from undertow.report.sentence_templates import lines, text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.least_squares import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
@@ -64,8 +64,8 @@ class ModelReply:
     """
 
     sentence: str
-    caveats: tuple[str, ...]
-    notes: tuple[str, ...]
+    caveats: Sequence[str]
+    notes: Sequence[str]
     curves: tuple[Curve, ...]
     table: pd.DataFrame
     sentences: pd.DataFrame | None = None
@@ -79,11 +79,7 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
 
 
 def answer_specification(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
-    """Whether the sentence determines its blank, by the movement of the answer from the first to the last values.
-
-    Raises:
-        UndertowError: the model does not support the question, or too few of the labelled sentences.
-    """
+    """Whether the sentence determines its blank, by the movement of the answer; raises an `UndertowError` as `answer_drift`."""
     answers = _Answers.from_question(question, handle, step("Asking the model"))
     # Labelled sentences with the same model and values.
     ends = question.covariate.values[: question.ends] + question.covariate.values[-question.ends :]
@@ -101,17 +97,13 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
 
 @cache
 def _sentences() -> Any:
-    def p_text(p: float) -> str:
-        text = probability(p)
-        return text if text.startswith("<") else f"= {text}"
-
     def beside(pair: tuple[float, float], between: str) -> str:
         """Two percentages with enough decimals to distinguish them."""
         places = max(1, significant_decimals(abs(pair[0] - pair[1]), 1))
         return f"{pair[0]:.{places}f} {between} {pair[1]:.{places}f}"
 
     environment = text_templates("undertow.app")
-    environment.filters |= {"probability": p_text, "beside": beside}
+    environment.filters["beside"] = beside
     return environment.get_template("reply.txt.j2").module
 
 
@@ -196,15 +188,9 @@ class _Answers:
             names = list(self.question.words)
             slopes = sentence_slopes(self.rounded, {"groups": names})
             sentences = slopes[["text", "effect", f"{names[0]} first", f"{names[0]} last"]]
-        sentence, caveats, notes = (
-            getattr(template, name)(facts) for name in (kind, f"{kind}_caveats", f"{kind}_notes")
-        )
+        sentence, caveats = (getattr(template, name)(facts) for name in (kind, f"{kind}_caveats"))
         sentence = re.sub(r" (?=[,:;.](?: |$))", "", " ".join(sentence.split()))
-        return ModelReply(sentence, _lines(caveats), _lines(notes), self.groups, table, sentences, scores)
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line for line in text.splitlines() if line.strip())
+        return ModelReply(sentence, lines(caveats), lines(template.notes(self)), self.groups, table, sentences, scores)
 
 
 def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:

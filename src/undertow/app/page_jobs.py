@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +99,12 @@ class PageJobs:
         replies = {}
         for label, name in question.models.items():
             of_model = f"{label}: " if len(question.models) > 1 else ""
-            step(f"{of_model}Loading the model")
-            replies[label] = answer(question, self._loaded_model.load(name), partial(_of_model, step, of_model))
+
+            def step_of_model(doing: str, of_model: str = of_model) -> Progress:
+                return step(f"{of_model}{doing}")
+
+            step_of_model("Loading the model")
+            replies[label] = answer(question, self._loaded_model.load(name), step_of_model)
         return replies
 
     def run_audit(self, audit_request: AuditRequest, step: Steps) -> Run:
@@ -115,7 +118,3 @@ class PageJobs:
                 step("Statistics, figures and report")
 
         return audit_request.run(self.run_browser.root, self.allowed_models.request, progress)
-
-
-def _of_model(step: Steps, before: str, doing: str) -> Progress:
-    return step(f"{before}{doing}")

@@ -65,11 +65,7 @@ class RunBrowser:
         self.root = folder.resolve()
 
     def list_runs(self) -> list[RunListing]:
-        """At most `MAX_RUNS` runs, the newest first, without corrupt runs and links out of the folder.
-
-        Raises:
-            UndertowError: the operator's folder cannot be read.
-        """
+        """At most `MAX_RUNS` runs, the newest first; raises `UndertowError` if the operator's folder cannot be read."""
         runs = []
         for folder in self._folders():
             with suppress(UndertowError):  # `undertow report` says why a run cannot be opened

@@ -18,7 +18,7 @@ from undertow.data.challenges.sentence_sources import MARKS
 from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE, SentenceSet
 from undertow.data.templates.template import starts_sentence
 from undertow.data.text_files import add_group
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.types import ClozeQuery, Option
 
 MAX_SENTENCE_CHARS, MAX_SENTENCES = 400, 20
@@ -114,8 +114,6 @@ class Pattern:
 
 def read_sentences(text: str, placeholder: str, words: Mapping[str, tuple[str, ...]] | None = None) -> list[Pattern]:
     """The patterns of typed sentences, one per line; arguments and errors as for `read_sentence`."""
-    if len(text) > 2 * MAX_TEXT_CHARS:
-        raise UndertowError(f"The sentences have {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}.")
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     if len(lines) > MAX_SENTENCES:
         raise UndertowError(
@@ -201,8 +199,6 @@ def _like(typed: str, word: str) -> str:
 
 def read_words(text: str) -> dict[str, tuple[str, ...]]:
     """Parse word groups, one `name: word, word` per line; {} for none."""
-    if len(text) > MAX_WORDS_CHARS:
-        raise UndertowError(f"The word groups have {len(text):,} characters; the limit is {MAX_WORDS_CHARS:,}.")
     listed: dict[str, list[str]] = {}
     for line in filter(str.strip, re.split(r"[\n;]", text)):
         try:
@@ -230,13 +226,10 @@ def read_words(text: str) -> dict[str, tuple[str, ...]]:
 
 def read_values(text: str, least: int) -> tuple[str, ...]:
     """Parse values, comma-separated or one per line, in their order."""
-    if len(text) > MAX_LIST_CHARS:
-        raise UndertowError(f"The list of values has {len(text):,} characters; the limit is {MAX_LIST_CHARS:,}.")
     values = [checked_text(value, "value", MAX_VALUE_CHARS) for value in re.split(r"[,\n]", text) if value.strip()]
     if len(values) < least:
         raise UndertowError(
-            f"The list has {len(values)} value{'' if len(values) == 1 else 's'}; at least {least} are needed; "
-            "write more, separated by commas."
+            f"The list has {counted(len(values), 'value')}; at least {least} are needed; write more, separated by commas."
         )
     if len(values) > MAX_VALUES:
         raise UndertowError(f"The list has {len(values)} values; the limit is {MAX_VALUES}.")

@@ -39,9 +39,8 @@ def serve(allowed_models: AllowedModels, runs: Path, host: str, port: int, annou
     """Serve the Gradio page until it is interrupted.
 
     `announce` is called with the address, which contains the token, when the page is ready; port 0 is any free one.
-    Raises `UndertowError` if Gradio is not installed, or the port cannot be used.
+    Raises `UndertowError` if the port cannot be used.
     """
-    check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
         app_server(allowed_models, runs, host, port, Path(folder)).run(announce)
 
@@ -75,11 +74,7 @@ def app_server(allowed_models: AllowedModels, runs: Path, host: str, port: int, 
 
 
 def annotation_server(folder: Path, annotator: str, port: int) -> Server:
-    """The server of the annotation page of a run, for this machine; needs no Gradio.
-
-    Raises:
-        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
-    """
+    """The server of the annotation page of a run, for this machine; raises `UndertowError` if run, name or port cannot be used."""
     return _server_of(annotation.pages(annotation.AnnotationStore(folder, annotator)), ANNOTATE, port)
 
 

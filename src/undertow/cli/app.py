@@ -57,7 +57,9 @@ def app(  # noqa: PLR0913 - an option each
     served.check_gradio()
     request = ModelRequest("", revision, dtype, device, settings)
     # Report a missing model now instead of to each visitor.
-    names = _names(models)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    if models and not names:
+        raise UndertowError("--models names none; write for example --models smollm2,toy")
     refuse_unused(settings, [resolve(replace(request, name=name)) for name in names])
     names = names or [*(name for name in PACKAGES if location(name).is_file()), "toy"]
     allowed_models = AllowedModels.from_names(names, any_model=allow_any_model, request=request)
@@ -79,13 +81,6 @@ def app(  # noqa: PLR0913 - an option each
     served.serve(allowed_models, runs or RUNS, host, port, announce)
 
 
-def _names(given: str) -> list[str]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    if given and not names:
-        raise UndertowError("--models names none; write for example --models smollm2,toy")
-    return names
-
-
 def annotate(
     run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
     *,
@@ -104,7 +99,7 @@ def annotate(
     from undertow.runs.score import render_report
 
     if summary:
-        rows, pairs = annotation.summary(run), annotation.agreement(run)
+        rows, pairs = annotation.summary(run)
         if as_json:
             print_json({"annotations": rows, "agreement": pairs})
             return

@@ -46,18 +46,10 @@ class Rephrasing:
     dimensions: tuple[str, ...]
 
 
-def summary(folder: Path) -> list[dict[str, Any]]:
-    """Counts of categories by model and annotator; see `metrics.text.judgements.summary`.
-
-    Raises:
-        UndertowError: as `AnnotationStore` and `read_annotations`.
-    """
-    return judgements.summary(read_answers(folder)[0], read_annotations(folder))
-
-
-def agreement(folder: Path) -> list[dict[str, Any]]:
-    """Agreement of each pair of annotators; see `metrics.text.judgements.agreement`, and for errors `summary`."""
-    return judgements.agreement(read_answers(folder)[0], read_annotations(folder))
+def summary(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Counts of categories by model and annotator, and the agreement of annotators, as in `metrics.text.judgements`."""
+    answers, given = read_answers(folder)[0], read_annotations(folder)
+    return judgements.summary(answers, given), judgements.agreement(answers, given)
 
 
 class AnnotationStore:

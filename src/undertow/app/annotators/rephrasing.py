@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -206,10 +206,8 @@ class RephrasingStore:
         return bool(written) and _person(written[-1]) == _person(self.annotator)
 
     def _item(self, key: str, lines: Sequence[AnswerLine], step: str) -> dict[str, Any]:
-        one = self.spans[key]
         history = [{"action": line.action, "text": line.text} for line in lines]
-        of_span = {"id": key, "passage": one.passage, "span": one.span, "dimension": one.dimension}
-        return {**of_span, "step": step, "n_seen": len(lines), "history": history}
+        return {**asdict(self.spans[key]), "step": step, "n_seen": len(lines), "history": history}
 
     def _drop_torn_line(self) -> None:
         path = self.folder / ANSWERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -43,8 +43,9 @@ class AuditTab:
     """A form with two fields and models, and an audit of them; `request` raises an UndertowError if a field cannot be used."""
 
     about, button = "", "Run the audit"
+    request: Callable[..., AuditRequest]
 
-    def __init__(self, page: PageJobs, request: Callable[..., AuditRequest]) -> None:
+    def __init__(self, page: PageJobs) -> None:
         self._panel = ui.AuditPanel(page)
         gr.Markdown(self.about)
         with gr.Row(equal_height=False):
@@ -56,7 +57,9 @@ class AuditTab:
             with gr.Column(scale=3, min_width=300):
                 self.build_above_findings()
                 self._panel.build_boxes("Findings")
-        audit = self._panel.handler(lambda first, second, *names: request(first, second, self.models.chosen(*names)))
+        audit = self._panel.handler(
+            lambda first, second, *names: self.request(first, second, self.models.chosen(*names))
+        )
         self._panel.wire([audit], [*self.fields, *self.models.fields], [self._panel.report.view])
 
     def build(self) -> list[Any]:
@@ -80,14 +83,12 @@ class ChallengeTab(AuditTab):
     )
 
     def __init__(self, page: PageJobs) -> None:
-        super().__init__(
-            page,
-            lambda text, limit, models: requests.of_challenge(
-                requests.read_challenge(str(text)), models, requests.limit_of(limit)
-            )[0],
-        )
+        super().__init__(page)
         self.start_from.input(self.start, [self.start_from], self.fields[:1], **ui.QUICK)
         self.check_button.click(self.check, self.fields, [self.wrong, self.preview], **ui.QUICK)
+
+    def request(self, text: object, limit: object, models: Mapping[str, str]) -> AuditRequest:  # noqa: D102
+        return requests.of_challenge(requests.read_challenge(str(text)), models, requests.limit_of(limit))[0]
 
     def build(self) -> list[Any]:  # noqa: D102
         names = [_EXAMPLE_NAME, *data.names()]
@@ -131,9 +132,7 @@ class TextTab(AuditTab):
         "Can the model name, find, judge or rewrite bias in a text? The audit uses statements that come with Undertow, "
         "with one wording of each class of task description."
     )
-
-    def __init__(self, page: PageJobs) -> None:
-        super().__init__(page, requests.of_documents)
+    request = staticmethod(requests.of_documents)
 
     def build(self) -> list[Any]:  # noqa: D102
         task = gr.Radio(list(requests.TASKS), value=next(iter(requests.TASKS)), label="Task")
@@ -148,9 +147,7 @@ class ChecklistTab(AuditTab):
         "Does the model prefer a woman or a man for an occupation, although both are described alike? The audit asks about pairs of names, "
         "with and without skills of the occupation granted to both."
     )
-
-    def __init__(self, page: PageJobs) -> None:
-        super().__init__(page, requests.of_occupations)
+    request = staticmethod(requests.of_occupations)
 
     def build(self) -> list[Any]:  # noqa: D102
         info = f"At most {requests.MAX_PAIRS} here; undertow run has no limit. A claim needs 6."

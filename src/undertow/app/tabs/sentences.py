@@ -211,13 +211,8 @@ def _concatenate(replies: Mapping[str, ModelReply], name: str) -> pd.DataFrame:
 
 def _labelled(lines: Mapping[str, Sequence[str]]) -> list[str]:
     """The lines of several models with the model in front; common lines once."""
-    every = dict.fromkeys(line for own in lines.values() for line in own)
-    return [
-        line
-        for one in every
-        for line in (
-            [one]
-            if all(one in own for own in lines.values())
-            else [f"{label}{one}" for label, own in lines.items() if one in own]
-        )
-    ]
+    merged: list[str] = []
+    for line in dict.fromkeys(line for own in lines.values() for line in own):
+        labels = [label for label, own in lines.items() if line in own]
+        merged += [line] if len(labels) == len(lines) else [f"{label}{line}" for label in labels]
+    return merged
