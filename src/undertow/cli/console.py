@@ -252,11 +252,7 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") -> None:
-    """Refuse a file that a figure cannot be written to; `fix` is advice about an existing file.
-
-    Raises:
-        UndertowError: it is not a .pdf, .svg or .png file, its folder does not exist, or it exists already.
-    """
+    """Refuse a file that a figure cannot be written to; `fix` is advice about an existing file."""
     if out.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise UndertowError(f"{out}: the figure must be a .pdf, .svg or .png file; name one with --out")
     if not out.absolute().parent.is_dir():
@@ -265,16 +261,14 @@ def check_figure(out: Path, *, replace: bool = False, fix: str = "remove it") ->
         raise UndertowError(f"{out}: exists already; name another file with --out, or {fix}")
 
 
-MAX_REASONS = 5
 MAX_TABLE_ROWS = 40
 """Rows of tables of a run on the terminal, from which on no further table is printed; the report has every table."""
 
 
 def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
-    """Print a run as text or as JSON. `with_counts` adds how many items were computed and cached.
+    """Print a run as text or as JSON; raises `UndertowError`, with the reason, if a model has no results.
 
-    Raises:
-        UndertowError: a model has no results; the message names it with the reason.
+    `with_counts` adds how many items were computed and cached.
     """
     from undertow.runs.run_report import answer_caveats
 
@@ -321,9 +315,9 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
 
 
 def _reasons(observations: pd.DataFrame) -> list[tuple[str, int]]:
-    """The most frequent reasons for missing items, with counts."""
+    """The five most frequent reasons for missing items, with counts."""
     if "missing_reason" not in observations:
         return []
     reasons = Counter(map(str, observations["missing_reason"]))
     reasons.pop("", None)
-    return reasons.most_common(MAX_REASONS)
+    return reasons.most_common(5)

@@ -12,7 +12,7 @@ import typer
 
 from undertow.cli.console import StoppedError, echo, print_json, progress_bar, stoppable, warn
 from undertow.cli.options import Json
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 
 if TYPE_CHECKING:
     from undertow.runs.gates.evaluate import GateReport
@@ -113,7 +113,6 @@ def print_gate(gate: GateReport) -> None:
                 where = f" of {printable(str(run.folder))}" if several else ""
                 more = f"{n - LINES_PER_RULE:,} more results{where} by rule {rule!r}"
                 echo(f"{outcome}: {more}; --json and --junit have all of them")
-    n_rules = len(gate.rules.rules)
-    counted = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
+    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
     of_runs = f", {len(gate.runs)} runs" if several else ""
-    echo(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
+    echo(f"{counts} ({counted(len(gate.rules.rules), 'rule')}{of_runs})")

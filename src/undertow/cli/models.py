@@ -12,7 +12,7 @@ import typer
 
 from undertow.cli.console import echo, print_json, print_rows, print_run, print_text, progress_bar, stoppable, warn
 from undertow.cli.options import Device, Dtype, Group, Json, Model, Out, Revision, on_model
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.types import AS_SERVED
 
 NOTHING_FETCHED = "nothing was fetched"
@@ -172,7 +172,7 @@ def cache_prune(
             known = ", ".join(dict.fromkeys(entry.model for entry in entries)) or "none at all"
             raise UndertowError(f"the cache has no answers of {model!r}; it has those of {known}")
         n_answers = store.prune(keys)
-    echo(f"Deleted {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+    echo(f"Deleted {n_answers:,} answers of {counted(len(keys), 'model')}")
 
 
 KIND_UNITS = {"blank": "sentences", "generation": "prompts"}

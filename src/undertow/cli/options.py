@@ -119,17 +119,16 @@ NOT_FROM_ENVIRONMENT = ("--overwrite", "--all")
 """Options that delete something, which the environment cannot set."""
 
 OWN_OPTIONS, _FAMILY_SECTION = "Options", "Servers (openai:MODEL) and UL2"
-_OF_MODELS = (
-    "model", "models", "revision", "dtype", "device", "model_info", "system", "float32_sample", "allow_any_model",
-)  # fmt: skip
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Model": _OF_MODELS,
+    "Model": (
+        "model", "models", "revision", "dtype", "device", "model_info", "system", "float32_sample", "allow_any_model",
+    ),
     OWN_OPTIONS: (),
     "Where it runs": ("engine", "ray_address", "workers"),
     "Output": ("out", "overwrite", "dry_run", "as_json"),
     _FAMILY_SECTION: (),
     "All commands": ("quiet", "verbose", "log_file", "help"),
-}
+}  # fmt: skip
 """Sections of the help of model commands, with their options; others are the command's own, or of a model family."""
 
 
@@ -210,7 +209,7 @@ class ModelCommand(Command):
     @staticmethod
     def further_options() -> list[Any]:
         """Options of families, then those of every command."""
-        return [*_params_of(with_options(lambda **_: None, family_options())), *_shared_options()]
+        return [*subcommand("", "", with_options(lambda **_: None, family_options())).params, *_shared_options()]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Typer passes only options in the function's signature, so family options are passed separately."""
@@ -283,15 +282,9 @@ class Group(typer.Typer):
         return super().command(name, cls=cls or Command, **options)
 
 
-def _params_of(command: Callable[..., None]) -> list[Any]:
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command()(command)
-    return list(typer.main.get_command(single).params)
-
-
 @cache
 def _shared_options() -> list[Any]:
-    return _params_of(_shared)
+    return list(subcommand("", "", _shared).params)
 
 
 def _set_quiet(value: bool) -> None:
