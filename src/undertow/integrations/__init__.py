@@ -102,11 +102,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
 
 
 def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
-    """The items of an audit, checked for support by a format.
-
-    Raises:
-        UndertowError: an option is invalid, or the format does not support the audit's items.
-    """
+    """The items of an audit; raises `UndertowError` if an option is invalid, or the format does not support the items."""
     audit, settings, protocol = job.resolve()
     if audit.adaptive and not chosen.TEXTS_ONLY:
         raise UndertowError(

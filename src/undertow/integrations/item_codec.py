@@ -104,11 +104,7 @@ class LogReader:
         self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
 
     def add_sample(self, carried: CarriedItem, model: str, file: Path, where: str) -> None:
-        """Add a sample of a file, at the place `where` in it.
-
-        Raises:
-            UndertowError: it is of another export, or its item has an answer already; the message names both places.
-        """
+        """Add a sample of a file, at the place `where` in it; it must be of the same export, and its item not answered yet."""
         self.origin, self.first_file = self.origin or carried.origin, self.first_file or file
         if carried.origin != self.origin:
             raise UndertowError(

@@ -101,11 +101,7 @@ def recorded_facts(model: str) -> dict[str, str | float]:
 
 
 def get_artefact(name: str) -> Artefact:
-    """An artefact by id.
-
-    Raises:
-        UndertowError: there is none.
-    """
+    """An artefact by id; raises `UndertowError` if there is none."""
     known = artefacts()
     if name not in known:
         raise UndertowError(

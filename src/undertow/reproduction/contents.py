@@ -52,14 +52,10 @@ class Content:
 
 
 def content(artefact: Artefact, sources: Sources) -> Content:
-    """Contents of an artefact.
-
-    Raises:
-        UndertowError: it cannot be made, or needs a model or file that is not given.
-    """
+    """Contents of an artefact; raises `IncompleteInputError` if it cannot be made, or needs a model or file that is not given."""
     if artefact.why:
         raise IncompleteInputError(f"{artefact.id} {artefact.needs}")
-    if lacking := sources.is_enough(artefact):
+    if lacking := sources.missing_inputs(artefact):
         raise IncompleteInputError(f"{artefact.id} {lacking}")
     made: Content = MAKERS[artefact.make](artefact, sources, **artefact.settings)
     return made

@@ -96,7 +96,7 @@ class Sources:
     _runs: dict[str, Run] = field(default_factory=dict)
     _measured: dict[str, ModelResults] = field(default_factory=dict)
 
-    def is_enough(self, artefact: Artefact) -> str:
+    def missing_inputs(self, artefact: Artefact) -> str:
         """Missing inputs of an artefact; "" if there are none."""
         for one in artefact.designs:
             if not self.models and self._recorded_file(one) is None:

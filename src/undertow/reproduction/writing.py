@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, counted
 from undertow.report.formatting import MISSING
 from undertow.report.page_data import Drawing, Page, ReportTable
 from undertow.reproduction.catalog import Artefact, artefacts
@@ -26,9 +26,6 @@ def write(
     """Write an artefact into a folder, and return the paths of its files, the page first.
 
     `command` repeats it; `phone` has the first figures, drawn for a narrow screen.
-
-    Raises:
-        UndertowError: the folder cannot be written.
     """
     import pandas as pd
 
@@ -66,13 +63,10 @@ def write(
     return [folder / PAGE, *(folder / name for name in sorted(files))]
 
 
-def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -> Path:
+def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -> None:
     """Write a page and a Markdown table with a row for each artefact: what it shows, what it needs, and what was made or why not.
 
-    `made` has the content of each artefact, or the reason why there is none, by id; `command` repeats them. Returns the page.
-
-    Raises:
-        UndertowError: the folder cannot be written.
+    `made` has the content of each artefact, or the reason why there is none, by id; `command` repeats them.
     """
     import pandas as pd
 
@@ -86,14 +80,13 @@ def write_index(made: Mapping[str, Content | str], folder: Path, command: str) -
         contents = one
         if isinstance(one, Content):
             counts = {"figure": len(one.drawings), "table": len(one.tables)}
-            contents = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+            contents = ", ".join(counted(n, what) for what, n in counts.items() if n)
         rows.append([name, known[name].title, known[name].needs, MISSING if known[name].why else str(contents)])
     table = ReportTable("Tables and figures of the papers", columns, rows)
     markdown = PaperTable("index", pd.DataFrame(rows, columns=columns), table).to_markdown()
     links = {name: f"{folder_name(name)}/{PAGE}" for name, one in made.items() if isinstance(one, Content)}
     page = render_template("reproduction_index.html.j2", page=STYLE, table=table, links=links, command=command)
     _write(folder, {PAGE: page.encode(), "index.md": f"{markdown}\n".encode()})
-    return folder / PAGE
 
 
 def folder_name(artefact: str) -> str:
