@@ -287,12 +287,8 @@ def _shared_options() -> list[Any]:
     return list(subcommand("", "", _shared).params)
 
 
-def _set_quiet(value: bool) -> None:
-    VERBOSITY.quiet = value
-
-
-def _set_verbose(value: bool) -> None:
-    VERBOSITY.verbose = value
+def _set_verbosity(option: typer.CallbackParam, value: bool) -> None:
+    setattr(VERBOSITY, str(option.name), value)
 
 
 def _log_to(context: typer.Context, path: Path | None) -> None:
@@ -321,12 +317,12 @@ def _log_to(context: typer.Context, path: Path | None) -> None:
 def _shared(
     *,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Show no progress.", callback=_set_quiet, expose_value=False)
+        bool, typer.Option("-q", "--quiet", help="Show no progress.", callback=_set_verbosity, expose_value=False)
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
-            "-v", "--verbose", help="Print each phase on its own line.", callback=_set_verbose, expose_value=False
+            "-v", "--verbose", help="Print each phase on its own line.", callback=_set_verbosity, expose_value=False
         ),
     ] = False,
     log_file: Annotated[
