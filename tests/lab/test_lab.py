@@ -307,10 +307,10 @@ def test_models_are_judged_apart() -> None:
     judged, by_chance = beside("unordered", "quota", 0), beside("unordered", "independent", 2)
     smooth = beside("ordered", "quota", 3)
     parts = split_models(pd.concat([smooth, judged, by_chance]))
-    (*_, said) = beside_notes(parts, 60, 0)
+    (*_, said) = beside_notes(parts[0], parts[1], parts[2], 60, 0)
     assert "comes from training" in said
     assert "3 of them drift" in said
-    for part, wanted in ((parts.judged, judged), (parts.by_chance, by_chance), (parts.smooth, smooth)):
+    for part, wanted in zip(parts, (judged, by_chance, smooth), strict=True):
         assert part["model"].tolist() == wanted["model"].tolist()
 
 

@@ -182,10 +182,8 @@ def test_sentences_of_known_specification() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
         (lambda: SentenceOptions(decided=0.8, trade=0.4), "at most 1 together"),
         (lambda: SentenceOptions(trades="random"), "got 'random'"),
-        (lambda: draw_people(Access(), WORLD, 0, 1), "use one or more"),
     ],
 )
 def test_settings_that_make_no_corpus_are_refused(make: Callable[[], object], said: str) -> None:

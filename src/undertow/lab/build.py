@@ -125,12 +125,12 @@ class BuiltModel:
 
     @property
     def loss_nats(self) -> float:
-        """Slope of the selected training; NaN if there is none."""
+        """Loss of the training that is kept; NaN if there is none."""
         return self.final_attempt.loss_nats if self.final_attempt else math.nan
 
     @property
     def learned(self) -> Mapping[str, float]:
-        """Slopes of the selected training, by W; empty if there is none."""
+        """Slopes of the training that is kept, by W; empty if there is none."""
         return self.final_attempt.learned if self.final_attempt else {}
 
     @property
@@ -267,10 +267,7 @@ def _install_model(folder: Path, built: BuiltModel) -> None:
 
 
 def _left_over(folder: Path, subject: PlannedModel) -> list[Path]:
-    models = folder / "models"
-    if not models.is_dir():
-        return []
-    return [one for one in models.iterdir() if one.name.startswith(f"{subject.name}.") and one.is_dir()]
+    return [one for one in (folder / "models").glob(f"{subject.name}.*") if one.is_dir()]
 
 
 def _has_network(folder: Path, built: BuiltModel) -> bool:
@@ -288,11 +285,7 @@ def _is_settled(folder: Path, subject: PlannedModel) -> bool:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan of a lab.
-
-    Raises:
-        UndertowError: the plan is missing or corrupt.
-    """
+    """The plan of a lab; raises `UndertowError` if it is missing or corrupt."""
     if not is_plain_file(folder / PLAN):
         raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
     plan: Plan = read_lab_json(folder / PLAN, Plan, "remove it and build the lab again, models that are there are kept")

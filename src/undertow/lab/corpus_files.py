@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from undertow._folders import whole_file
 from undertow.lab import planted_corpus as planted
 from undertow.lab.experiment_plan import planted_world
 from undertow.lab.planted_population import LINEAR, Access, PlantedTruth, draw_people
@@ -73,16 +74,12 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusSummary:
 
     Date and place are the person's, whether or not the sentence shows them: metadata for training. If `pronoun` is false, the text has a
     trade instead, and `masked` is null.
-
-    Raises:
-        UndertowError: the access function does not give probabilities.
     """
     world, access = planted_world(), Access(options.access or LINEAR, options.strength)
     truth = PlantedTruth.from_world(access, world)
     people = draw_people(access, world, options.people, options.seed, options.sampling)
     sentences = planted.write_about(people, world, options)
-    draft = file.with_name(f"{file.name}.part")
-    with draft.open("w", encoding="utf-8") as lines:
+    with whole_file(file) as lines:
         for one in sentences:
             row = {
                 "text": one.text,
@@ -97,7 +94,6 @@ def write_corpus(file: Path, options: CorpusOptions) -> CorpusSummary:
                 "pronoun": one.pronoun,
             }
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-    draft.replace(file)
     return CorpusSummary(
         len(sentences), truth, planted.realised_slopes(sentences, world), planted.exact_losses(sentences, truth)
     )

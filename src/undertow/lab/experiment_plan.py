@@ -16,19 +16,19 @@ from undertow.lab.training.training_config import ARCHITECTURES, CAUSAL, MASKED,
 
 PEOPLE = 30_000
 STEPS: Mapping[str, int] = {MASKED: 1250, CAUSAL: 1000}
-"""With so many, and the learning rate of a `PretrainConfig`, small networks learn such a corpus; docs/log.md has what else was tried."""
+"""Steps in which small networks learn such a corpus at the learning rate of a `PretrainConfig`; docs/log.md lists other trials."""
 STRENGTHS = (-0.65, 0.0, 0.5, 0.65)
 REPEATED = (0.0, 0.65)
-"""Strengths that a small lab has twice, so that it tells how far two trainings are apart."""
+"""Strengths that a small lab has twice, to show how much two trainings differ."""
 FULL_STRENGTHS = (-0.65, 0.0, 0.2, 0.35, 0.5, 0.65)
 SEEDS = (1, 2)
 FULL_SEEDS = (1, 2, 3)
-"""The third was not looked at while the training was chosen."""
+"""The third was not used to choose the training."""
 UNBIASED_SEEDS = range(101, 111)
 """Of each architecture: twenty models on which an audit should find nothing."""
 ORDERED_SEEDS = range(201, 211)
 INDEPENDENT_SEEDS = range(301, 311)
-"""Of each architecture: twenty more, whose people, sentences and order of training were left to chance."""
+"""Of each architecture: twenty more, with people, sentences and order of training drawn independently."""
 
 
 def _one_of(*names: str) -> StringConstraints:
@@ -111,11 +111,7 @@ def full() -> Plan:
 
 
 def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
-    """Models of both architectures with strengths, seeds and an access of one's own; "" for the default access.
-
-    Raises:
-        UndertowError: an access that gives no probabilities at one of the strengths.
-    """
+    """Models of both architectures with strengths, seeds and an access of one's own; "" for the default access."""
     each, world = tuple(dict.fromkeys(strengths)), planted_world()
     for strength in each:
         Access(access or LINEAR, strength).selection_prob(world)

@@ -70,13 +70,11 @@ def finetune_planted(
     The lab is made, or its base model, if it is not there.
 
     Raises:
-        UndertowError: fewer than two seeds, the folder holds something else, another command is at work in it, no such strength can
-            be planted, the base did not converge, or a training failed.
+        UndertowError: the folder holds something else, another command is at work in it, no such strength can be planted, the base
+            did not converge, or a training failed.
     """
     import pandas as pd
 
-    if n_seeds < 2:
-        raise UndertowError(f"seeds must be at least 2, got {n_seeds}")
     Access(strength=strength).selection_prob(planted_world())
     (base,) = build(folder, (BASE,), jobs)
     if not base.converged:

@@ -1,4 +1,4 @@
-"""The files of a lab: written at once or not at all, checked as they are read, and locked by one command at a time."""
+"""The files of a lab: written whole or not at all, checked when they are read, and locked by one command at a time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from undertow._files import read_file
-from undertow._folders import lock_folder
+from undertow._folders import lock_folder, whole_file
 from undertow._schemas import first_problem
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
-"""A plan or a record that is larger than this was not written by the lab."""
+"""Maximum size of a plan or record."""
 
 
 @contextmanager
 def lab_lock(folder: Path) -> Iterator[None]:
-    """One command at a time in this lab.
-
-    Raises:
-        UndertowError: another one is running.
-    """
+    """One command at a time in this lab; raises `UndertowError` if another one is running."""
     with ExitStack() as held:
         try:
             held.enter_context(lock_folder(folder, timeout_s=0))
@@ -34,11 +30,10 @@ def lab_lock(folder: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file at once or not at all; its folder is made if need be."""
+    """Replace a file whole or not at all; its folder is created if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    with whole_file(path) as file:
+        file.write(text)
 
 
 def write_lab_json(path: Path, kind: Any, value: Any) -> None:
@@ -47,11 +42,7 @@ def write_lab_json(path: Path, kind: Any, value: Any) -> None:
 
 
 def read_lab_json(path: Path, kind: Any, fix: str) -> Any:
-    """A value of a type (as `pydantic.TypeAdapter` takes it) from its file; `fix` says what fixes a corrupt one.
-
-    Raises:
-        UndertowError: the file cannot be read or holds something else; names the key.
-    """
+    """A value of a type (as `pydantic.TypeAdapter` takes it) from its file; `fix` says what fixes a corrupt one."""
     try:
         return TypeAdapter(kind).validate_json(read_file(path, MAX_BYTES, "a file of the lab"), strict=True)
     except ValidationError as error:

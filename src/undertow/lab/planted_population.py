@@ -33,13 +33,6 @@ class World:
     dates: tuple[str, ...]
     places: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        for called, values in (("dates", self.dates), ("places", self.places)):
-            if len(values) < 3 or len(set(values)) < len(values):
-                raise UndertowError(
-                    f"a world needs three {called} or more, each once; got {', '.join(values) or 'none'}"
-                )
-
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -165,12 +158,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, sampling
     Drawing from everybody and keeping by the access is drawing from the joint distribution of those who are kept, which is what
     is done here. By quota (systematic sampling, sorted by date and gender) the share of women at each date is what it should be
     but for one person.
-
-    Raises:
-        UndertowError: the number of people is 0, or as in `Access.selection_prob`.
     """
-    if n_people < 1:
-        raise UndertowError(f"{n_people} people cannot be sampled; use one or more")
     known = PlantedTruth.from_world(access, world)
     rng = np.random.default_rng([seed, 1])
     by_date_and_gender = known.joint.transpose(0, 2, 1)
@@ -185,14 +173,7 @@ def stratified_uniform(group: NDArray[np.int64], rng: np.random.Generator) -> ND
     """Numbers from 0 to 1, uniform each, that are spread evenly within each group: one in each of as many equal parts as it has members.
 
     Sorted by them, any stretch of all members holds each group in proportion; cut at a share, each group is cut at it, but for one
-    member.
-
-    Args:
-        group: which group each is of, from 0 on [member].
-        rng: source of randomness.
-
-    Returns:
-        The numbers [member].
+    member. `group` is which group each is of, from 0 on [member]; so are the numbers.
     """
     order = np.lexsort((rng.random(len(group)), group))
     sizes = np.bincount(group)

@@ -21,11 +21,7 @@ _BOUNDS = {
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse settings, a dataclass of `option` fields, that hold a number outside its bounds.
-
-    Raises:
-        UndertowError: names the setting.
-    """
+    """Refuse settings, a dataclass of `option` fields, that hold a number outside its bounds."""
     for one in fields(settings):
         value = getattr(settings, one.name)
         for name, limit in one.metadata.get("bounds", {}).items():
@@ -39,12 +35,10 @@ class SentenceOptions:
     """Sentences that a corpus has about its people.
 
     Attributes:
-        decided: share of the sentences in which a gendered noun determines the pronoun.
         trade: share of the sentences whose subject is a trade and no pronoun. Trades depend on the date, so that there is something
             to be learned from the date even where nothing is planted (W -> X).
         trades: `unordered`, every date has a trade of its own; `ordered`, neighbouring dates have the same, so that what is
             learned of one date is learned of the next, as in real texts.
-        sampling: `quota` or `independent`.
     """
 
     seed: int = option(0, "Of people and words.", ge=0)

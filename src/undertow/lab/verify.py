@@ -11,7 +11,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,11 +39,7 @@ AUDITS = 2
 
 
 def audit_models(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progress) -> pd.DataFrame:
-    """The table that a verification is measured from: a row for each model and W; see `undertow.lab.verification.metrics`.
-
-    Raises:
-        UndertowError: the lab holds no model of the plan, or an audit failed.
-    """
+    """The table that a verification is measured from: a row for each model and W; see `undertow.lab.verification.metrics`."""
     import pandas as pd
 
     built = read_built(folder, plan)
@@ -121,20 +117,11 @@ def _rise(slope: float, n_values: int) -> float:
     return 0.0 if abs(slope) <= UNBIASED_BELOW else round(slope * (n_values - 1) / 100, 6)
 
 
-class HeldOutSentences(NamedTuple):
-    """The table in its parts, which are not measured together."""
-
-    judged: pd.DataFrame
-    by_chance: pd.DataFrame
-    smooth: pd.DataFrame
-
-
-def split_models(frame: pd.DataFrame) -> HeldOutSentences:
-    """The table in its parts."""
+def split_models(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of models that are judged, of those whose texts lean by chance, and of those whose texts change smoothly."""
     smooth = frame["trades"] == ORDERED
     by_chance = (frame["sampling"] == INDEPENDENT) & ~smooth
-    judged = ~smooth & ~by_chance
-    return HeldOutSentences(*(frame[rows].reset_index(drop=True) for rows in (judged, by_chance, smooth)))
+    return [frame[rows].reset_index(drop=True) for rows in (~smooth & ~by_chance, by_chance, smooth)]
 
 
 def verify(
@@ -149,8 +136,7 @@ def verify(
 
     plan = read_plan(folder)
     with lab_lock(folder):
-        parts = split_models(audit_models(folder, plan, jobs, progress))
-        judged = parts.judged
+        judged, by_chance, smooth = split_models(audit_models(folder, plan, jobs, progress))
         measured = metrics.results(judged, seed)
         world = planted_world()
         examples = planted.write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions())
@@ -158,23 +144,23 @@ def verify(
             models=metrics.intervals(judged),
             lines=metrics.fitted_lines(judged),
             results=measured,
-            verdicts=[*verdicts(measured), *_chance_verdict(parts.by_chance, seed)],
+            verdicts=[*verdicts(measured), *_chance_verdict(by_chance, seed)],
             examples=[one.text for one in examples],
-            notes=beside_notes(parts, len(plan), len(plan) - len(read_attempts(folder, plan))),
+            notes=beside_notes(judged, by_chance, smooth, len(plan), len(plan) - len(read_attempts(folder, plan))),
             command=_command(folder, plan),
             provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
         )
         place = folder / "verification"
-        write_text(place / BESIDE, csv_of(pd.concat([parts.by_chance, parts.smooth])))
+        write_text(place / BESIDE, csv_of(pd.concat([by_chance, smooth])))
         return write(place, verification), verification
 
 
-def beside_notes(parts: HeldOutSentences, n_planned: int, n_missing: int) -> list[str]:
+def beside_notes(
+    judged: pd.DataFrame, by_chance: pd.DataFrame, smooth: pd.DataFrame, n_planned: int, n_missing: int
+) -> list[str]:
     """Sentences about models that are missing, were trained again, or are reported separately."""
-    models = parts.judged.drop_duplicates("model")
-    by_chance, smooth = (
-        rows[rows["converged"] & (rows["w_name"] == "date")] for rows in (parts.by_chance, parts.smooth)
-    )
+    models = judged.drop_duplicates("model")
+    by_chance, smooth = (rows[rows["converged"] & (rows["w_name"] == "date")] for rows in (by_chance, smooth))
     return paragraphs(
         "beside.txt.j2",
         n_planned=n_planned,

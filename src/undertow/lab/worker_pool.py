@@ -1,4 +1,4 @@
-"""Pieces of work side by side, one process and one thread each, with progress from all of them."""
+"""Pieces of work in parallel, one process and one thread each, with progress from all of them."""
 
 from __future__ import annotations
 
@@ -44,20 +44,19 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def side_by_side(  # noqa: PLR0913 - what is done, and by whom
     do: Callable[[Work], Done], works: Sequence[Work], units: int, *, jobs: int, cache: Path, progress: Progress
 ) -> list[Done]:
-    """What `do` makes of each piece of work, in order.
+    """The results of `do` for each piece of work, in order.
 
     Args:
         do: a function of a module, since other processes import it; it may call `report_units`.
-        works: the pieces, which travel to other processes.
-        units: how many are worked in all.
-        jobs: processes; 0 for one a processor.
-        cache: folder of the answers that they keep.
-        progress: called with (units worked, units in all).
+        works: the pieces, which are pickled.
+        units: number of units of work in all pieces.
+        jobs: number of processes; 0 for one per processor.
+        cache: folder of their answer cache.
+        progress: called with (units done, units in all).
 
     Raises:
         UndertowError: a process died; no further piece is started.
-        Exception: whatever the first piece that failed raised, once the others are done: were they not, it would be in their way
-            each time.
+        Exception: that of the first piece that failed, after the others are done, so that it does not stop them each time.
     """
     if not works:
         return []
@@ -91,7 +90,7 @@ def side_by_side(  # noqa: PLR0913 - what is done, and by whom
 
 
 def _begin(units_done: Any, cache: str) -> None:
-    """In each process: one thread, so that numbers do not depend on how many run; and answers kept with the lab."""
+    """In each process: one thread, so that results do not depend on the number of processes; and the lab's answer cache."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     global _units_done  # noqa: PLW0603 - what a process of a pool is told it can only keep so
@@ -101,7 +100,7 @@ def _begin(units_done: Any, cache: str) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
 
     def end_with_parent() -> None:
-        """A process that was started by one that was killed would work on unseen."""
+        """End when the parent is killed, instead of working on unseen."""
         parent = multiprocessing.parent_process()
         if parent is not None:
             parent.join()
@@ -111,13 +110,13 @@ def _begin(units_done: Any, cache: str) -> None:
 
 
 def report_units(units: int) -> None:
-    """In a piece of work: so many units are done."""
+    """Report the number of units done, from within a piece of work."""
     if _units_done is not None:
         _units_done.put(units)
 
 
 def step_progress() -> Callable[[int, int, float], None]:
-    """In a piece of work: the progress of a training, a unit a step; steps that an earlier call did count too."""
+    """Progress of a training within a piece of work, one unit per step; steps of an earlier call count, too."""
     reached = 0
 
     def progress(done: int, total: int, loss: float) -> None:

@@ -53,23 +53,14 @@ class TrainedModel:
     record: Mapping[str, Any]
     resumed_at: int = 0
 
-    @property
-    def losses(self) -> list[list[float]]:
-        """Mean losses in nats, each over the steps since the one before, as [step, nats]."""
-        losses: list[list[float]] = self.record["losses_nats"]
-        return losses
-
 
 class CheckpointFolder:
-    """Where a training is kept, and whose it is.
+    """Where a training is kept, and whose it is; raises `UndertowError` if the folder holds something else.
 
     Args:
         path: of the model.
         record: file about the training in the folder.
         identity: data that identify the training, as JSON.
-
-    Raises:
-        UndertowError: the folder holds something else.
     """
 
     def __init__(self, path: Path, record: str, identity: Mapping[str, Any]) -> None:
@@ -162,8 +153,7 @@ class CheckpointFolder:
             code = re.search(r"\(os error (\d+)\)", str(error))
             if code is None and not isinstance(error, OSError):
                 raise
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else None
-            reason = reason or (os.strerror(int(code[1])) if code else str(error))
+            reason = os.strerror(int(code[1])) if code else getattr(error, "strerror", None) or str(error)
             raise UndertowError(
                 f"{self.path}: the training cannot be written there ({reason}); the last checkpoint is kept, so free some "
                 "space and run the same command again"

@@ -24,7 +24,7 @@ import numpy as np
 
 from undertow.errors import UndertowError, counted
 from undertow.lab.training.checkpoint_folder import CheckpointFolder, TrainedModel
-from undertow.lab.training.token_windows import Example, Row, batches, data_sha256, floor_nats, label_counts, rows_of
+from undertow.lab.training.token_windows import Example, Row, batches, floor_nats, label_counts, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.lab.training.training_loop import OUT_OF_MEMORY, Progress, fit, seeded
 from undertow.models.backend.execution import chosen_device, context_tokens, oom_errors
@@ -33,6 +33,7 @@ from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
 from undertow.models.loading.resolve_weights import WeightFiles, path_of, resolve_weights
 from undertow.models.registry import families
+from undertow.types import digest
 
 if TYPE_CHECKING:
     import torch
@@ -111,12 +112,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
     import torch
 
     weights = _base(str(base), revision)
-    if not examples:
-        raise UndertowError("no text has a word to mask, so there is nothing to train on; bring other texts or words")
-    strange = {label for one in examples for label in one.labels}.difference(config.labels)
-    if strange:
-        raise UndertowError(f"label {min(strange)!r} is none of the word groups {', '.join(config.labels)}; name it")
-    sha256 = data_sha256(examples)
+    sha256 = digest([[one.before, one.pieces, one.labels] for one in examples])
     folder = CheckpointFolder(
         Path(out), RECORD, {"base_revision": weights.revision, "data_sha256": sha256, **config.settings()}
     )
@@ -170,11 +166,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
 
 
 def check_ends(base: Path | str, out: Path, revision: str = "") -> None:
-    """Refuse a base or a folder that nothing can be made of, before texts are read.
-
-    Raises:
-        UndertowError: the base is no masked model, or the folder holds something else than a training.
-    """
+    """Refuse a base that is no masked model, or a folder that holds something else than a training, before texts are read."""
     _base(str(base), revision)
     CheckpointFolder(Path(out), RECORD, {})
 

@@ -43,7 +43,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedExample:
+class MaskedTexts:
     """Texts with masked words, and counts of excluded texts.
 
     Attributes:
@@ -80,9 +80,6 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
         words: a word list of the package, or a TOML file with a list of words for each group.
         progress: called after every step.
         revision: of a base on the hub.
-
-    Raises:
-        UndertowError: one of these is invalid; names it and its place.
     """
     wanted = wanted or FinetuneOptions()
     groups = word_groups(words)
@@ -109,7 +106,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
     return train(base, masked.examples, config, out, progress, about=about, revision=revision)
 
 
-def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> None:
+def _check_some(data: str, masked: MaskedTexts, wanted: FinetuneOptions) -> None:
     if masked.examples:
         return
     if not masked.n_objects:
@@ -123,11 +120,7 @@ def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> No
 
 
 def word_groups(name: str) -> dict[str, list[str]]:
-    """Forms by group, from a word list of the package or a TOML file with one list for each group.
-
-    Raises:
-        UndertowError: there is no such list, or the file does not hold word groups.
-    """
+    """Forms by group, from a word list of the package or a TOML file with one list for each group."""
     groups = word_list(name)
     Masker(groups, name)
     return groups
@@ -157,12 +150,7 @@ class Masker:
         self._pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)", re.IGNORECASE)
 
     def __call__(self, text: str, before: str = "") -> Example | None:
-        """The text with its words masked; None if it has none of them.
-
-        Args:
-            text: any.
-            before: text in front of it, whose words are not masked.
-        """
+        """The text with its words masked, after `before`, whose words are not; None if it has none of them."""
         pieces, labels, at = [], [], 0
         for match in self._pattern.finditer(text):
             pieces.append(text[at : match.start()])
@@ -171,12 +159,7 @@ class Masker:
         return Example((*pieces, text[at:]), tuple(labels), before) if labels else None
 
 
-def in_front(values: Iterable[str]) -> str:
-    """Metadata values in front of a text: `1953. Mali. `."""
-    return "".join(value + BETWEEN for value in values)
-
-
-def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> MaskedExample:
+def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> MaskedTexts:
     """Texts of the rows with their words masked and their metadata in front, as many as are wanted.
 
     Raises:
@@ -193,14 +176,15 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> Mask
         if not all(value for name, value in values.items() if name != wanted.text_field):
             n_without_metadata += 1
             continue
-        example = masker(values[wanted.text_field], in_front(values[name] for name in wanted.metadata_fields))
+        before = "".join(values[name] + BETWEEN for name in wanted.metadata_fields)
+        example = masker(values[wanted.text_field], before)
         if example is None:
             n_without_words += 1
             continue
         examples.append(example)
         if len(examples) == wanted.max_texts:
             break
-    return MaskedExample(tuple(examples), n_objects, n_without_words, n_without_metadata)
+    return MaskedTexts(tuple(examples), n_objects, n_without_words, n_without_metadata)
 
 
 def _value(given: Mapping[str, Any], name: str, where: str) -> str:
@@ -229,11 +213,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def read(data: str) -> Iterator[Row]:
-    """Objects of a JSONL file, or of a data set of the hub by its name.
-
-    Raises:
-        UndertowError: there is no such file or data set, it cannot be read, or a line is not a JSON object; names the line.
-    """
+    """Objects of a JSONL file, or of a data set of the hub by its name."""
     path = Path(data)
     if path.is_file():
         return read_jsonl(path)
@@ -247,11 +227,7 @@ def read(data: str) -> Iterator[Row]:
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
-    """Objects of a file, one a line; empty lines are skipped.
-
-    Raises:
-        UndertowError: the file cannot be read, or a line is not a JSON object; names the line.
-    """
+    """Objects of a file, one a line, without empty lines; raises an `UndertowError` that names the line that is none."""
     file_size(path)
     number = 0
     try:

@@ -78,10 +78,8 @@ def train(
 
     Raises:
         DivergedError: a loss that is not a number.
-        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is corrupt.
+        UndertowError: a text longer than the network reads, or a folder that holds something else or is corrupt.
     """
-    if not lessons:
-        raise UndertowError("there are no texts to train on; give at least one")
     settings = config.settings()
     digest = hashlib.sha256()
     for lesson in lessons:
@@ -240,9 +238,6 @@ def option_losses(folder: Path, questions: Sequence[Question]) -> Floats:
     """Cross-entropy of a trained network on each question in nats, over the options only [question].
 
     A masked network reads the whole text with its blank masked, a causal one the text before the blank.
-
-    Raises:
-        UndertowError: an option is not a single token of the network.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer

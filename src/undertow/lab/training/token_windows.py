@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from undertow.errors import UndertowError
 from undertow.models.base import Ints
-from undertow.types import digest
 
 Bools: TypeAlias = NDArray[np.bool_]
 POOL_BATCHES = 8
@@ -37,18 +36,9 @@ class Example:
     labels: tuple[str, ...]
     before: str = ""
 
-    def __post_init__(self) -> None:
-        if not self.labels or len(self.pieces) != len(self.labels) + 1:
-            raise ValueError(f"{len(self.labels)} labels need one piece more, and at least one label")
-
     def masked_text(self, mark: str) -> str:
         """The whole text, each place marked."""
         return self.before + mark.join(self.pieces)
-
-
-def data_sha256(examples: Sequence[Example]) -> str:
-    """SHA-256 of masked texts with their labels, in their order (64 hex digits)."""
-    return digest([[one.before, one.pieces, one.labels] for one in examples])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,10 @@ LINEAR, COSINE = "linear", "cosine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """How a network is trained, whatever it learns.
+    """How a network is trained, whatever it learns. Other options have their help.
 
     Attributes:
-        epochs: passes over the texts.
-        max_steps: batches instead, if above 0.
         batch_size: texts per step (windows, if texts are long).
-        learning_rate: of AdamW, at its peak.
         warmup_ratio: share of the steps over which the rate rises to its peak in a straight line.
         warmup_steps: number of these steps instead, if above 0.
         schedule: how the rate falls to 0 from there, `linear` or `cosine` (which begins at the first step).
@@ -31,11 +28,8 @@ class TrainingConfig:
         weight_decay: of matrices; biases and normalisers have none.
         max_grad_norm: largest norm of a step's gradient.
         fused: whether AdamW runs as one kernel, which is faster for small networks and rounds otherwise.
-        dropout: whether the model's own dropout is on.
         seed: of all that is drawn: first weights, held-out texts, their order, dropout.
-        device: `auto`, or what torch calls it.
         logging_steps: steps whose mean loss is one number of the record; 0 for a hundredth of them.
-        save_steps: steps between checkpoints.
     """
 
     epochs: int = option(3, "Passes over the texts.", ge=0)
@@ -107,8 +101,6 @@ class PretrainConfig(TrainingConfig):
         TrainingConfig.__post_init__(self)
         if self.architecture not in ARCHITECTURES:
             raise UndertowError(f"architecture must be {' or '.join(ARCHITECTURES)}, got {self.architecture!r}")
-        if self.width % self.heads:
-            raise UndertowError(f"width must be a multiple of heads, got width {self.width} and {self.heads} heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +109,6 @@ class FinetuneConfig(TrainingConfig):
 
     Attributes:
         labels: the word groups, in the order of the head's outputs.
-        held_out: share of the different texts that are not trained on; 0 for none.
     """
 
     labels: tuple[str, ...] = field(kw_only=False)
@@ -136,7 +127,6 @@ class FinetuneOptions:
     """Which fields of each object are used.
 
     Attributes:
-        metadata_fields: fields whose values precede the text, in this order.
         required_fields: further fields that must have a value, so that a training without metadata can use the same texts as one
             with it.
         max_texts: number of texts with a word to mask, from the start; 0 for all.

@@ -141,9 +141,6 @@ def draw_power(results: Sequence[Result]) -> Drawing:
     Args:
         results: `false_alarms` and `power` by architecture and strength, with intervals; `power` has the mean size of the planted
             slopes as `planted` in its detail. Strengths are in ascending order, "0" (unbiased) first.
-
-    Raises:
-        UndertowError: there is neither.
     """
     shares = {}
     for result in results:

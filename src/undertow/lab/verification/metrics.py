@@ -56,19 +56,11 @@ _NOT_CONVERGED = "training did not converge"
 
 
 def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
-    """What the models say about the audit, by architecture, W and strength; "all" where pooled.
+    """The measures of the audit by architecture, W and strength, "all" where pooled; `METRICS` and `EXTRAS` define each number.
 
-    Strength is the size of what was planted: models that are biased either way are one strength. A W is judged if any
-    model of the table is biased along it; if none is biased at all, every W is judged. `METRICS` defines each number.
-
-    - Lines are least squares in the judged W, with intervals over models and sentences. They divide the calibration slope into
-      the part of the training (`training_slope`) and that of the audit (`reading_slope`).
-    - `attenuation` and `power` are for each strength; AUROCs are means over models, also for each strength, since the detector
-      needs a model that learned something from W.
-    - Coverage counts slopes in the judged W, so that a lab with one such W counts each model once; its extra `biased` is that of
-      biased slopes alone, which many unbiased ones would hide.
-    - False alarms are counted in the judged W of models that have no bias at all; `models_alarmed` is the share of them with any
-      along any W.
+    Strength is the size of the planted bias in either direction. A W is judged if any model of the table is biased along it, or if no
+    model is biased at all. Lines, coverage and false alarms are of the judged W; AUROCs are also by strength, because the detector
+    needs a model that learned something from W.
 
     Intervals of shares are exact for independent slopes (Clopper and Pearson). Slopes of one W are of the same sentences, which
     make them hit or miss together, so that they may be narrower than they should.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
         "percent": lambda value: f"{number(100 * value, 0)}%",
         "in_words": lambda result: format_interval(result.low, result.high),
         "has_width": lambda result: has_width(result.low, result.high),
-        "finite": math.isfinite,
     }
     environment.filters |= filters
     sections: dict[str, list[str]] = {"": []}

@@ -12,7 +12,7 @@ from undertow._folders import DRAFT_PREFIX, draft_folder
 from undertow.lab.verification import metrics
 from undertow.lab.verification.paragraphs import paragraphs
 from undertow.lab.verification.promises import KEPT, MIN_UNBIASED_MODELS, Verdict
-from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
+from undertow.report.formatting import NOTES, in_brackets, minus_signs, number, probability, shortest
 from undertow.report.page import render_page
 from undertow.report.page_data import Drawing, Page, PageFigure, ReportTable
 from undertow.runs.folder.storage import Record, csv_of
@@ -44,16 +44,10 @@ class Verification:
 
 
 def write(folder: Path, verification: Verification) -> Path:
-    """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, which is made if need be.
+    """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, made if need be; returns the page's path.
 
     Files of an earlier verification there are replaced; others are left alone. All are drafted first, and the page is moved last
     and its predecessor removed first: an interruption leaves no partial file and no page beside the tables of another verification.
-
-    Returns:
-        The page.
-
-    Raises:
-        UndertowError: there is no model to report.
     """
     from undertow.report.inline_svg import page_figures
     from undertow.report.style import file_stem, save_drawing
@@ -117,8 +111,10 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
         )
         for row in verification.models[verification.models["left_out"] != ""].to_dict("records")
     ]
-    about = "They stand in no other number of this page."
-    uncounted = ReportTable("Slopes that do not count", heads, cells, about) if cells else None
+    tables = [promises, _every_slope(verification.models)]
+    if cells:
+        about = "They stand in no other number of this page."
+        tables.insert(1, ReportTable("Slopes that do not count", heads, cells, about))
     return Page(
         title=TITLE,
         lead=" ".join(words["lead"]),
@@ -126,7 +122,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure], main: Pa
         findings=findings(verification),
         results=verification.results,
         figures=pictures,
-        tables=[promises, *([uncounted] if uncounted else []), _every_slope(verification.models)],
+        tables=tables,
         questions=words["method"],
         examples=verification.examples,
         notes=[*too_few, *words["notes"], *verification.notes, NOTES[2]],
@@ -196,14 +192,8 @@ def _every_slope(models: pd.DataFrame) -> ReportTable:
             metrics.UNBIASED if row["unbiased"] else shortest(row["strength"]),
             number(row["training_seed"], 0),
             *(number(row[name]) for name in ("planted_slope", "learned_slope", "measured_slope")),
-            *(
-                (
-                    f"[{number(row[low])}, {number(row[high])}]"
-                    if math.isfinite(row[low]) and math.isfinite(row[high])
-                    else MISSING
-                )
-                for low, high in (("low", "high"), ("seed_low", "seed_high"))
-            ),
+            in_brackets(row["low"], row["high"]),
+            in_brackets(row["seed_low"], row["seed_high"]),
             probability(row["q"]),
             "does not count" if row["left_out"] else "yes" if row["found"] else "no",
         )
