@@ -82,11 +82,7 @@ _RESERVED_ON_WINDOWS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
 @contextmanager
 def figure_width(inches: float, *, title: bool = True) -> Iterator[None]:
-    """Draw figures of this width instead of 8 inches (a journal's column has 3.3), with or without a title.
-
-    Raises:
-        UndertowError: the width is too small for text, or larger than a page.
-    """
+    """Draw figures of this width instead of 8 inches (a journal's column has 3.3), with or without a title."""
     if not MIN_WIDTH_IN <= inches <= MAX_WIDTH_IN:
         raise UndertowError(
             f"a figure of width {inches:g} cannot be drawn; use {MIN_WIDTH_IN:g} to {MAX_WIDTH_IN:g} inches"
