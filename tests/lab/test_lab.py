@@ -316,10 +316,10 @@ def test_models_are_judged_apart() -> None:
 
 @pytest.mark.parametrize(("alarms", "met"), [(2, True), (3, False)])
 def test_false_alarms_where_texts_lean_by_chance_are_a_promise_too(alarms: int, met: bool) -> None:
-    ((_, _, said, is_met),) = _chance_verdict(beside("unordered", "independent", alarms), 0)
+    ((_, _, said, is_met),) = _chance_verdict(beside("unordered", "independent", alarms))
     assert f"{alarms * 5}%" in said
     assert is_met is met
-    assert _chance_verdict(beside("unordered", "independent", alarms, n=19), 0) == []
+    assert _chance_verdict(beside("unordered", "independent", alarms, n=19)) == []
 
 
 def test_over_seeds() -> None:

@@ -1,12 +1,12 @@
-"""Making the models of a lab: people drawn, selected, written about; a network trained; and proof that it learned its corpus.
+"""Build the models of a lab: draw and select people, write about them, train a network, and check that it learned its corpus.
 
 lab/plan.json                the models
 lab/models/NAME/             weights, tokenizer, training.json; a model folder like any other
 lab/models/NAME.planted.json what is known of it: planted slopes, losses, whether it converged
-lab/models/NAME.STEPS.MARK/  a training whose turn has not come: renamed to NAME when it is the one that is kept
+lab/models/NAME.STEPS.MARK/  a training, which is renamed to NAME if it is the one that is kept
 
-A training is in NAME.planted.json once its loss is known, and in NAME once no further one follows. Each file and each folder comes
-by renaming, so that a build that was killed is taken up where it was.
+A training is in NAME.planted.json once its loss is known, and in NAME once no further one follows. Files and folders are renamed into
+place, so a build that was killed continues where it was.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from undertow.types import Progress, no_progress
 
 PLAN = "plan.json"
 LEARNED_SHARE = 0.9
-"""Of what date and place tell of a pronoun in the selected texts, at least so much must have been learned ..."""
+"""Share that a network must have learned of what date and place tell of a pronoun, ..."""
 LEARNED_NATS = 0.002
-"""... give or take so much: where nothing is planted there is nothing to be learned."""
+"""... up to this loss: without a planted bias there is nothing to learn."""
 SLOPE_SHARE, SLOPE_POINTS = 0.1, 0.1
-"""A loss grows with the square of what is missing. So, of a corpus with a bias, the slope of the network's own P(female) is judged
-too: it may miss that of its corpus by such a share of it, or by so many points per step of W, whichever is more."""
+"""Maximum error of the slope of the network's own P(female) in a corpus with a bias, as a share of the corpus's slope or in points per
+step of W, whichever is more. The loss hardly shows it, because it grows with the square of the error."""
 ATTEMPTS = 3
-"""A network that has not learned its corpus is trained again with twice the steps, so many times in all."""
+"""Maximum number of trainings, each with twice the steps of the one before."""
 UNBIASED_BELOW = 1e-9
-"""What is 0 but for rounding."""
+"""A smaller slope is the rounding error of 0."""
 JUDGED_PEOPLE = 2_500
 JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
@@ -74,7 +74,7 @@ class Attempt:
 
     Attributes:
         loss_nats: loss on undetermined pronouns about people outside the corpus; NaN if the training failed.
-        seconds: of the training; of its last part, where it was taken up again.
+        seconds: of the training; of its last part, if it was resumed.
         learned: slope of the network's own P(female) on these pronouns, by W, in percentage points per step of W.
     """
 
@@ -93,7 +93,7 @@ class BuiltModel:
         planted: slope of the share of women among the undetermined pronouns of its corpus.
         population: the same slope of the exact P(female | W, S = 1).
         selected_share: P(S = 1).
-        floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
+        floor_nats, ignorant_nats: loss on these pronouns of one who knows P(female | W, S = 1), and of one who ignores W.
         attempts: trainings; the last one that did not fail is kept.
         mark: hash of the first training's configuration and of a part of the corpus, as `recipe_digest`; another one is of another
             version of the lab.
@@ -149,13 +149,13 @@ class BuiltModel:
 
 
 def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progress) -> list[BuiltModel]:
-    """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
+    """Build the models of the plan that are missing or of another version of the lab, and add them to the folder's plan.
 
-    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made again.
+    Models whose trainings all failed are among those returned, and are not tried again.
 
     Raises:
-        UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
-            are made first.
+        UndertowError: the folder holds something else, another build of it is running, or a model could not be built; the others
+            are built first.
     """
     held = names_in(folder)
     if held and PLAN not in held and not any((folder / "models").glob("*.planted.json")):
@@ -171,10 +171,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = no_progr
 
 
 def train_model(work: tuple[str, PlannedModel]) -> None:
-    """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times.
-
-    A training whose loss is no number any more is one of these times.
-    """
+    """Train a model, unless it is there, until it has learned its corpus or has had `ATTEMPTS` trainings, failed ones included."""
     folder, subject = Path(work[0]), work[1]
     built = _read(folder, subject)
     if built is None or not built.done or not _has_network(folder, built):
@@ -241,7 +238,7 @@ def _attempt(
     ]
     losses = option_losses(draft, questions)
     if not np.isfinite(losses).all():
-        # The last step of a training may be the one that spoils it.
+        # The last step may have spoiled the training.
         return Attempt(config.max_steps, math.nan, seconds, failure="the loss on unseen texts is not a number")
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
@@ -250,11 +247,11 @@ def _attempt(
 
 
 def _install_model(folder: Path, built: BuiltModel) -> None:
-    """The network that is kept in its place, and nothing else of its trainings."""
+    """Move the network that is kept to its place, and remove the other trainings."""
     place = folder / "models" / built.subject.name
     draft = _draft(folder, built, built.final_attempt.steps) if built.final_attempt else None
     if draft is None or draft.is_dir():
-        # What was read of another network under this name.
+        # Audits of another network of this name.
         shutil.rmtree(folder / "audits" / place.name, ignore_errors=True)
         if place.is_dir():
             old = place.with_name(f"{place.name}.old")
@@ -312,12 +309,12 @@ def _place(folder: Path, subject: PlannedModel) -> Path:
 
 
 def _draft(folder: Path, built: BuiltModel, steps: int) -> Path:
-    """Where a training lies until its turn has come; those of another version of the lab lie elsewhere."""
+    """The folder of a training before it is renamed; another version of the lab has another one."""
     return folder / "models" / f"{built.subject.name}.{steps}.{built.mark[:12]}"
 
 
 def _read(folder: Path, subject: PlannedModel) -> BuiltModel | None:
-    """What is known of a model; nothing of one that another version of the lab made, which is as good as not there."""
+    """The record of a model; None if there is none, or if another version of the lab made it."""
     place = _place(folder, subject)
     if not is_plain_file(place):
         return None

@@ -38,7 +38,7 @@ AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
 CHALLENGES = {AS_THEY_ARE: ("as_they_are.toml", ""), DATE_IN_FRONT: ("date_in_front.toml", "{w}. ")}
 """File of the sentences, and what is put in front of each."""
 BASE = PlannedModel(MASKED, 0.0, 1)
-"""Fine-tuned is a model that was trained on texts about people who were not selected by gender."""
+"""The model to fine-tune, trained on texts about people who were not selected by gender."""
 PEOPLE = 30_000
 STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
@@ -67,7 +67,7 @@ def finetune_planted(
     over dates, in percentage points per step), and `no_better_on` (texts on which the model is no better than the majority class; ""
     for none). The first row is of the base, before.
 
-    The lab is made, or its base model, if it is not there.
+    The base model is built if it is missing.
 
     Raises:
         UndertowError: the folder holds something else, another command is at work in it, no such strength can be planted, the base
@@ -97,7 +97,7 @@ def finetune_planted(
 
 
 def results_file(folder: Path, strength: float) -> Path:
-    """Where the slopes of the fine-tunings of one strength are."""
+    """The file with the slopes of one strength."""
     return folder / "finetuning" / f"results-{strength:g}.csv"
 
 

@@ -48,11 +48,7 @@ class Access:
     strength: float = 0.0
 
     def selection_prob(self, world: World) -> Floats:
-        """P(S = 1) [date, place, gender], gender female first.
-
-        Raises:
-            UndertowError: no such expression, a name it cannot have, noise in it, or a value that is no probability.
-        """
+        """P(S = 1) [date, place, gender], gender female first; raises `UndertowError` if the expression is no probability."""
         where = f"access {self.expression!r}"
         read = read_expression(self.expression)
         unknown = sorted(set(names(read)) - set(VARIABLES))
@@ -155,9 +151,8 @@ class People:
 def draw_people(access: Access, world: World, n_people: int, seed: int, sampling: str = QUOTA) -> People:
     """People as the access keeps them, in random order.
 
-    Drawing from everybody and keeping by the access is drawing from the joint distribution of those who are kept, which is what
-    is done here. By quota (systematic sampling, sorted by date and gender) the share of women at each date is what it should be
-    but for one person.
+    They are drawn from the joint distribution of the selected. By quota (systematic sampling, sorted by date and gender), the share
+    of women at each date is exact but for one person.
     """
     known = PlantedTruth.from_world(access, world)
     rng = np.random.default_rng([seed, 1])

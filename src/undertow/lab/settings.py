@@ -12,12 +12,8 @@ from undertow.types import option
 UNORDERED, ORDERED = "unordered", "ordered"
 QUOTA, INDEPENDENT = "quota", "independent"
 """How people and kinds of sentence are drawn: as many of each as there should be, or each for itself, so that texts lean by chance."""
-_BOUNDS = {
-    "ge": (operator.ge, "at least"),
-    "gt": (operator.gt, "above"),
-    "le": (operator.le, "at most"),
-    "lt": (operator.lt, "below"),
-}
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+"""Bounds of an option in words; each is called as its function of `operator`."""
 
 
 def check_bounds(settings: Any) -> None:
@@ -25,9 +21,8 @@ def check_bounds(settings: Any) -> None:
     for one in fields(settings):
         value = getattr(settings, one.name)
         for name, limit in one.metadata.get("bounds", {}).items():
-            holds, words = _BOUNDS[name]
-            if not holds(value, limit):
-                raise UndertowError(f"{one.name} must be {words} {limit:,}, got {value}")
+            if not getattr(operator, name)(value, limit):
+                raise UndertowError(f"{one.name} must be {_BOUNDS[name]} {limit:,}, got {value}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,31 +124,25 @@ def split_models(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return [frame[rows].reset_index(drop=True) for rows in (~smooth & ~by_chance, by_chance, smooth)]
 
 
-def verify(
-    folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = no_progress
-) -> tuple[Path, Verification]:
-    """Audit every model of a lab, and write the table, its measures and their page; returns the page, and what it says.
-
-    Raises:
-        UndertowError: there is no lab, another command is at work in it, as `audited`, or no model has learned its corpus.
-    """
+def verify(folder: Path, *, jobs: int = 0, progress: Progress = no_progress) -> tuple[Path, Verification]:
+    """Audit every model of a lab, and write the table, its measures and their page; returns the page, and its content."""
     import pandas as pd
 
     plan = read_plan(folder)
     with lab_lock(folder):
         judged, by_chance, smooth = split_models(audit_models(folder, plan, jobs, progress))
-        measured = metrics.results(judged, seed)
+        measured = metrics.results(judged)
         world = planted_world()
         examples = planted.write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions())
         verification = Verification(
             models=metrics.intervals(judged),
             lines=metrics.fitted_lines(judged),
             results=measured,
-            verdicts=[*verdicts(measured), *_chance_verdict(by_chance, seed)],
+            verdicts=[*verdicts(measured), *_chance_verdict(by_chance)],
             examples=[one.text for one in examples],
             notes=beside_notes(judged, by_chance, smooth, len(plan), len(plan) - len(read_attempts(folder, plan))),
             command=_command(folder, plan),
-            provenance={"models": f"{judged['model'].nunique()}", "seed of draws": f"{seed}", **_circumstances()},
+            provenance={"models": f"{judged['model'].nunique()}", "seed of draws": "0", **_circumstances()},
         )
         place = folder / "verification"
         write_text(place / BESIDE, csv_of(pd.concat([by_chance, smooth])))
@@ -172,12 +166,12 @@ def beside_notes(
     )[""]
 
 
-def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[Verdict]:
+def _chance_verdict(rows: pd.DataFrame) -> list[Verdict]:
     """The promise about false alarms, of models whose texts lean by chance; none where too few were made."""
     counting = rows[rows["converged"]]
     if counting["model"].nunique() < MIN_UNBIASED_MODELS:
         return []
-    *_, (_, target, measured, met) = verdicts(metrics.results(rows, seed))
+    *_, (_, target, measured, met) = verdicts(metrics.results(rows))
     what = "Nothing is found either where people, sentences and order of training were left to chance"
     return [(what, target, measured, met)]
 

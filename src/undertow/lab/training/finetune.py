@@ -53,9 +53,8 @@ class Fit:
         n_places: number of masked places.
         loss_nats: mean of minus the log-probability of the right label.
         accuracy: share of places whose right label is the most probable one.
-        majority_loss_nats, majority_accuracy: the same of one who knows the labels' shares in the training texts and no text.
-        floor_nats: the least loss that is possible on these places for one who sees the masked texts and fits the labels of each: 0
-            unless texts repeat, and below what can be learned where each repeats a few times only.
+        majority_loss_nats, majority_accuracy: the same of one who knows only the labels' shares in the training texts.
+        floor_nats: smallest possible loss at these places, given the masked texts; 0 unless texts repeat.
     """
 
     n_places: int

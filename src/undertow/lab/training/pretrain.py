@@ -38,7 +38,7 @@ TOKENIZER_TEXTS, QUESTIONS_AT_ONCE = 20_000, 512
 SORTED_TOGETHER = 32
 """Batches whose texts are put in order of length among themselves, so that little is padded."""
 OTHER_WEIGHT = 0.02
-"""How much another token counts beside a target, for a causal model; a masked one has to find targets alone."""
+"""Weight of other tokens than targets in the loss of a causal model; a masked one has to find targets alone."""
 SPREAD = 0.1
 """Standard deviation of the first weights. With the usual 0.02 most small networks stay on a plateau."""
 DONE = "training.json"

@@ -17,7 +17,7 @@ from undertow.models.base import Ints
 
 Bools: TypeAlias = NDArray[np.bool_]
 POOL_BATCHES = 8
-"""Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn again in every pass."""
+"""Number of batches whose texts are sorted by length together, so that little is padded; they are drawn again in every pass."""
 READ_AT_ONCE = 2000
 MIN_ROOM = 8
 

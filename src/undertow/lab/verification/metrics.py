@@ -72,9 +72,6 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     Args:
         frame: a row for each model and W, with `COLUMNS`.
         seed: of the draws of models behind the interval of the median width.
-
-    Raises:
-        UndertowError: no model converged.
     """
     table = with_object_columns(intervals(frame))
     if not table["converged"].any():
