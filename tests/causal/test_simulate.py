@@ -124,16 +124,6 @@ def test_correlations_are_of_the_people_who_are_kept() -> None:
 # Noises.
 
 
-def people(text: str, seed: int = 0) -> dict[str, list[float]]:
-    everyone = simulate(StructuralCausalModel.from_text(text), 500, seed).everyone
-    return {name: list(values) for name, values in everyone.items()}
-
-
-def test_the_seed_decides_everything() -> None:
-    assert people(SIMPLE, 1) == people(SIMPLE, 1)
-    assert people(SIMPLE, 1)["G"] != people(SIMPLE, 2)["G"]
-
-
 def test_noises_of_one_equation_and_of_like_names_are_independent() -> None:
     text = "A := normal()\nAA := normal()\nB := normal()\nC := normal() - normal()\nS := A > -9\nselect S\ncompare A, AA; A, B; AA, B; A, C"
     found = simulate(StructuralCausalModel.from_text(text), 100_000)
@@ -144,13 +134,10 @@ def test_noises_of_one_equation_and_of_like_names_are_independent() -> None:
 @pytest.mark.parametrize(
     ("noise", "mean", "sd"),
     [
-        ("normal()", 0, 1),
-        ("normal(3, 2)", 3, 2),
-        ("uniform()", 0.5, math.sqrt(1 / 12)),
-        ("uniform(-1, 5)", 2, 6 * math.sqrt(1 / 12)),
-        ("bernoulli(0.3)", 0.3, math.sqrt(0.21)),
+        ("normal()", 0, 1), ("normal(3, 2)", 3, 2), ("uniform()", 0.5, math.sqrt(1 / 12)),
+        ("uniform(-1, 5)", 2, 6 * math.sqrt(1 / 12)), ("bernoulli(0.3)", 0.3, math.sqrt(0.21)),
     ],
-)
+)  # fmt: skip
 def test_noises_have_their_mean_and_spread(noise: str, mean: float, sd: float) -> None:
     text = f"G := {noise}\nS := normal() > 0\nselect S\ncompare G, S"
     values = np.concatenate(
