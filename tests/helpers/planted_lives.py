@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from helpers.tiny_models import MASK, POSITIONS, bert_tokenizer, mild_corpus, one_thread_and_seed
+from helpers.tiny_models import MASK, POSITIONS, bert_tokenizer, kept, mild_corpus, network, one_thread_and_seed
 from undertow.lab.training.token_windows import Example
 
 LABELS = ("female", "male")
@@ -26,18 +26,11 @@ def fixed_tokenizer() -> Any:
 
 def small_base(folder: Path) -> Path:
     """A masked model of one layer, its weights as they were drawn: wide, so that it learns within seconds."""
-    from transformers import BertConfig, BertForMaskedLM
-
     tokenizer = fixed_tokenizer()
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "initializer_range": 0.1, "num_hidden_layers": 1}
     with one_thread_and_seed():
-        network = BertForMaskedLM(
-            BertConfig(
-                vocab_size=len(tokenizer), hidden_size=64, num_hidden_layers=1, num_attention_heads=4,
-                intermediate_size=128, max_position_embeddings=POSITIONS, initializer_range=0.1,
-            )
-        )  # fmt: skip
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        built = network("Bert", "ForMaskedLM", vocab_size=len(tokenizer), max_position_embeddings=POSITIONS, **sizes)
+    kept(built, tokenizer, folder)
     return folder
 
 

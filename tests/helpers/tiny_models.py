@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
@@ -79,32 +80,34 @@ def network(name: str, head: str = "ForCausalLM", **sizes: Any) -> Any:
 LLAMA: dict[str, Any] = {"intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 64}
 
 
-def tiny_llama(**sizes: Any) -> Any:
-    return network("Llama", **LLAMA | sizes)
+tiny_llama = partial(network, "Llama", **LLAMA)
+roomy_llama = partial(tiny_llama, max_position_embeddings=512)
+"""Has places for a prompt of the paper."""
+tiny_gpt2 = partial(network, "GPT2", "LMHeadModel", n_positions=64)
+tiny_gemma2 = partial(network, "Gemma2", **LLAMA, head_dim=8, sliding_window=8, final_logit_softcapping=0.5)
+"""Scales its logits after the head, and attends within a sliding window in every other layer."""
+tiny_mixtral = partial(network, "Mixtral", **LLAMA, num_local_experts=4)
+"""Four experts, each of which has a name of its own in the files and none in the network."""
+tiny_lfm2 = partial(network, "Lfm2", **LLAMA, layer_types=["conv", "full_attention"])
+"""A short convolution in one layer, attention in the other."""
+tiny_bloom = partial(network, "Bloom")
+"""Its positions come from the mask, so a tree cannot be shown to it."""
+tiny_bert_head = partial(network, "Bert", "LMHeadModel", intermediate_size=64)
+"""Called a language model head, but sees what comes after."""
+tiny_mamba = partial(network, "Mamba", state_size=8)
+"""Has no attention at all."""
+tiny_rwkv = partial(network, "Rwkv", attention_hidden_size=32, num_hidden_layers=2)
+"""Its cache is wrong in batches (transformers 5.23)."""
 
 
-def roomy_llama() -> Any:
-    """Has places for a prompt of the paper."""
-    return tiny_llama(max_position_embeddings=512)
+def tiny_gpt_neo(max_position_embeddings: int = 512) -> Any:
+    """Attends within a window by the place in the pack, not by depth: a small tree would not show it."""
+    attention: dict[str, Any] = {"attention_types": [[["global", "local"], 1]], "window_size": 64, "num_layers": 2}
+    return network("GPTNeo", **attention, max_position_embeddings=max_position_embeddings)
 
 
-def tiny_gpt2() -> Any:
-    return network("GPT2", "LMHeadModel", n_positions=64)
-
-
-def tiny_gemma2() -> Any:
-    """Scales its logits after the head, and attends within a sliding window in every other layer."""
-    return network("Gemma2", **LLAMA, head_dim=8, sliding_window=8, final_logit_softcapping=0.5)
-
-
-def tiny_mixtral() -> Any:
-    """Four experts, each of which has a name of its own in the files and none in the network."""
-    return network("Mixtral", **LLAMA, num_local_experts=4)
-
-
-def tiny_lfm2() -> Any:
-    """A short convolution in one layer, attention in the other."""
-    return network("Lfm2", **LLAMA, layer_types=["conv", "full_attention"])
+tiny_gpt_neo_short = partial(tiny_gpt_neo, 128)
+"""Has fewer places than a pack has nodes."""
 
 
 def write_gguf(  # noqa: PLR0917 - what a file says, one by one
@@ -122,24 +125,16 @@ def write_gguf(  # noqa: PLR0917 - what a file says, one by one
     spelling = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     tokens = sorted(spelling["vocab"], key=spelling["vocab"].get)
     writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_context_length(positions)
-    writer.add_embedding_length(32)
-    writer.add_block_count(n_layers)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_dimension_count(8)
+    said: dict[str, Any] = {"context_length": positions, "embedding_length": 32, "block_count": n_layers}
+    said |= {"feed_forward_length": 64, "head_count": 4, "head_count_kv": 2, "layer_norm_rms_eps": 1e-6}
+    said |= {"rope_dimension_count": 8, "vocab_size": n_rows or len(tokens), "bos_token_id": 0, "eos_token_id": 1}
+    said |= {"tokenizer_model": "gpt2", "token_list": tokens, "token_types": [3, 3] + [1] * (len(tokens) - 2)}
+    said["token_merges"] = [one if isinstance(one, str) else " ".join(one) for one in spelling["merges"]]
+    for name, value in said.items():
+        getattr(writer, f"add_{name}")(value)
     if rope is not None:
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope[0]))
         writer.add_rope_scaling_factor(rope[1])
-    writer.add_vocab_size(n_rows or len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
-    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in spelling["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
     for name, tensor in tensors.items():
         writer.add_tensor(name, tensor)
     writer.write_header_to_file()
@@ -165,37 +160,6 @@ def tiny_gguf(path: Path, tokenizer: Any = None, positions: int = 64) -> None:
         f"{name}.weight": draw.normal(scale=0.3, size=shape).astype(np.float32) for name, shape in shapes.items()
     }
     write_gguf(path, tensors, tokenizer, positions)
-
-
-def tiny_bloom() -> Any:
-    """Its positions come from the mask, so a tree cannot be shown to it."""
-    return network("Bloom")
-
-
-def tiny_gpt_neo(max_position_embeddings: int = 512) -> Any:
-    """Attends within a window by the place in the pack, not by depth: a small tree would not show it."""
-    attention: dict[str, Any] = {"attention_types": [[["global", "local"], 1]], "window_size": 64, "num_layers": 2}
-    return network("GPTNeo", **attention, max_position_embeddings=max_position_embeddings)
-
-
-def tiny_gpt_neo_short() -> Any:
-    """Has fewer places than a pack has nodes."""
-    return tiny_gpt_neo(max_position_embeddings=128)
-
-
-def tiny_bert_head() -> Any:
-    """Called a language model head, but sees what comes after."""
-    return network("Bert", "LMHeadModel", intermediate_size=64)
-
-
-def tiny_mamba() -> Any:
-    """Has no attention at all."""
-    return network("Mamba", state_size=8)
-
-
-def tiny_rwkv() -> Any:
-    """Its cache is wrong in batches (transformers 5.23)."""
-    return network("Rwkv", attention_hidden_size=32, num_hidden_layers=2)
 
 
 TRADES = ("baker", "gardener", "painter", "tailor", "teacher", "weaver")
@@ -379,15 +343,8 @@ def sentencepiece_tokenizer(more: Sequence[str] = ()) -> Any:
 
 
 def small_t5(tokenizer: Any, width: int = 64, **settings: Any) -> Any:
-    sizes = {
-        "d_model": width,
-        "d_kv": width // 4,
-        "d_ff": 2 * width,
-        "num_layers": 2,
-        "num_heads": 4,
-        "dropout_rate": 0.0,
-    }
-    start = {"decoder_start_token_id": 0, "pad_token_id": 0, "feed_forward_proj": "gated-gelu"}
+    sizes = {"d_model": width, "d_kv": width // 4, "d_ff": 2 * width, "num_layers": 2, "num_heads": 4}
+    start = {"decoder_start_token_id": 0, "pad_token_id": 0, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.0}
     return network("T5", "ForConditionalGeneration", vocab_size=len(tokenizer) + 4, **sizes, **start, **settings)
 
 

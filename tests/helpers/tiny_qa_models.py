@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from helpers.tiny_models import bert_tokenizer, kept, sentencepiece_tokenizer, small_t5
+from helpers.tiny_models import MASKED, bert_tokenizer, kept, network, sentencepiece_tokenizer, small_t5
 
 NAMES = (
     "Mary", "James", "Linda", "Robert", "Susan", "John", "Karen", "David", "Nancy", "Peter", "Anna", "Mark", "Ruth", "Paul",
@@ -41,12 +42,8 @@ def random_reader(folder: Path, style: str) -> str:
     return _saved(folder, network, tokenizer)
 
 
-def bert_reader(folder: Path) -> str:
-    return random_reader(folder, BERT)
-
-
-def roberta_reader(folder: Path) -> str:
-    return random_reader(folder, ROBERTA)
+bert_reader = partial(random_reader, style=BERT)
+roberta_reader = partial(random_reader, style=ROBERTA)
 
 
 def labeller(folder: Path) -> None:
@@ -88,20 +85,11 @@ def _saved(folder: Path, network: Any, tokenizer: Any) -> str:
 
 
 def _network(style: str, tokenizer: Any, hidden: int) -> Any:
-    from transformers import BertConfig, BertForQuestionAnswering, RobertaConfig, RobertaForQuestionAnswering
-
-    shape = {
-        "vocab_size": len(tokenizer), "hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 2 * hidden, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-        "initializer_range": 0.1,
-    }  # fmt: skip
+    sizes = MASKED | {"vocab_size": len(tokenizer), "hidden_size": hidden, "intermediate_size": 2 * hidden}
     if style == BERT:
-        return BertForQuestionAnswering(BertConfig(**shape, max_position_embeddings=POSITIONS))
-    return RobertaForQuestionAnswering(
-        RobertaConfig(
-            **shape, max_position_embeddings=POSITIONS + 2, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2
-        )
-    )  # fmt: skip
+        return network("Bert", "ForQuestionAnswering", **sizes, max_position_embeddings=POSITIONS)
+    own = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "pad_token_id": 1, "eos_token_id": 2}
+    return network("Roberta", "ForQuestionAnswering", **sizes | own)
 
 
 def wordpieces() -> Any:

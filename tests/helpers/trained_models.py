@@ -16,23 +16,11 @@ def model_rows(name: str, architecture: str, strength: float, **changed: Any) ->
     rows = []
     for w_name, steepness in STEEPNESS.items():
         slope = steepness * strength
-        row: dict[str, Any] = {
-            "model": name,
-            "architecture": architecture,
-            "w_name": w_name,
-            "strength": strength,
-            "selected": strength != 0,
-            "training_seed": 0,
-            "p": 0.001 if slope else 0.5,
-            "q": 0.002 if slope else 0.6,
-            "found": slope != 0,
-            "pronoun_loss_nats": 0.501,
-            "floor_nats": 0.5,
-            "ignorant_nats": 0.5 + 0.1 * abs(strength),
-            "converged": True,
-            "auroc_delta": 0.5 + 0.2 * abs(strength),
-            "auroc_entropy": 0.6,
-        }
+        row: dict[str, Any] = {"model": name, "architecture": architecture, "w_name": w_name, "strength": strength}
+        row |= {"training_seed": 0, "selected": strength != 0, "found": slope != 0, "converged": True}
+        row |= {"p": 0.001 if slope else 0.5, "q": 0.002 if slope else 0.6}
+        row |= {"pronoun_loss_nats": 0.501, "floor_nats": 0.5, "ignorant_nats": 0.5 + 0.1 * abs(strength)}
+        row |= {"auroc_delta": 0.5 + 0.2 * abs(strength), "auroc_entropy": 0.6}
         row |= dict.fromkeys(("planted_slope", "population_slope", "measured_slope", "learned_slope"), slope) | changed
         for area in ("auroc_delta", "auroc_entropy"):
             row |= {f"{area}_low": row[area] - 0.05, f"{area}_high": row[area] + 0.05}

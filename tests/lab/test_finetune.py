@@ -90,15 +90,6 @@ def test_the_planted_direction_is_learned_from_metadata_and_from_texts(
     assert np.mean(losses[-20:]) < np.mean(losses[:20])
 
 
-def test_without_the_year_there_is_nothing_to_learn(base: Path, tmp_path: Path) -> None:
-    """The same texts, their metadata left out: nobody does better than the majority, and the model does not move."""
-    examples = [replace(one, before="") for one in lives(1200, in_front=True)]
-    made = finetune(base, examples, replace(RECIPE, held_out=0), tmp_path / "made")
-    assert made.held_out is None
-    assert abs(made.training.loss_nats - made.training.majority_loss_nats) < 0.02
-    assert abs(slope(percent_female(made.folder, in_front=True))) < 1.5
-
-
 def test_the_numbers_of_a_fit_are_those_of_the_saved_model(base: Path, few: list[Example], tmp_path: Path) -> None:
     """Every number of the record from the folder and the texts alone, by transformers' own forward."""
     from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -257,6 +248,10 @@ def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[
     with pytest.raises(UndertowError, match="is not empty and not a training folder"):
         finetune(base, few, SHORT, base)
     assert contents(base) == before
+    (tmp_path / "new.unfinished").mkdir()
+    (tmp_path / "new.unfinished" / "mine.txt").write_text("mine")
+    with pytest.raises(UndertowError, match=r"new\.unfinished: is not empty"):
+        finetune(base, few, SHORT, tmp_path / "new")
     made = finetune(base, few, SHORT, tmp_path / "made")
     for changed, said in (
         ((few, replace(SHORT, seed=3)), "seed 0, not 3"),
@@ -275,9 +270,6 @@ def test_a_base_that_is_no_masked_model_is_refused(base: Path, few: list[Example
     made = finetune(base, few, SHORT, tmp_path / "made")
     with pytest.raises(UndertowError, match="is not a masked model"):
         finetune(made.folder, few, SHORT, tmp_path / "again")
-    for name in ("toy:slope=5", "openai:gpt-x"):
-        with pytest.raises(UndertowError, match=f"^{name}: "):
-            finetune(name, few, SHORT, tmp_path / "again")
     maskless = shutil.copytree(base, tmp_path / "maskless")
     tokenizer = fixed_tokenizer()
     tokenizer.mask_token = None

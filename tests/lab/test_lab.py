@@ -35,8 +35,8 @@ from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, r
 from undertow.lab.experiment_plan import Plan, PlannedModel, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.lab_folder import write_lab_json
-from undertow.lab.planted_corpus import realised_slopes, write_about
-from undertow.lab.planted_population import Access, PlantedTruth, World, draw_people
+from undertow.lab.planted_corpus import write_about
+from undertow.lab.planted_population import Access, PlantedTruth, draw_people
 from undertow.lab.settings import SentenceOptions
 from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
 from undertow.lab.verify import _chance_verdict, _rise, beside_notes, split_models, verify
@@ -271,18 +271,6 @@ def test_convergence_is_of_what_there_is_to_learn(
     assert of_loss(loss, slope, **kept) is converged
 
 
-def test_realised_slopes_by_hand() -> None:
-    world = World(("1", "2", "3"), ("a", "b", "c"))
-    people = draw_people(planted_access(), world, 4_000, 3)
-    said = write_about(people, world, SentenceOptions(3))
-    counts = np.zeros((3, 2))
-    for one in said:
-        if one.pronoun and not one.decided and one.date >= 0:
-            counts[one.date, int(one.female)] += 1
-    share = counts[:, 1] / counts.sum(axis=1)
-    assert realised_slopes(said, world)["date"] == pytest.approx(100 * (share[2] - share[0]) / 2)
-
-
 def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one(tmp_path: Path) -> None:
     small, full = planning.small(), planning.full()
     names = [subject.name for subject in full]
@@ -349,16 +337,13 @@ def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("build", "--small", "--out", "mine"), "mine"),
-        (("build", "--strength", "3"), "not a probability"),
-        (("verify", "--out", "nowhere"), "nowhere"),
-        (("verify", "--out", "broken"), "plan.json"),
-        (("verify", "--out", "empty"), "no model"),
-        (("corpus", "mine/notes.txt"), "notes.txt"),
+        (("build", "--small", "--out", "mine"), "mine"), (("build", "--strength", "3"), "not a probability"),
+        (("verify", "--out", "nowhere"), "nowhere"), (("verify", "--out", "broken"), "plan.json"),
+        (("verify", "--out", "empty"), "no model"), (("corpus", "mine/notes.txt"), "notes.txt"),
         (("corpus", "new.jsonl", "--people", "2000000000"), "people must be at most 1,000,000"),
         (("corpus", "nowhere/new.jsonl"), "nowhere"),
     ],
-)
+)  # fmt: skip
 def test_bad_lab_command_is_refused(command: tuple[str, ...], said: str, cli: Cli, tmp_path: Path) -> None:
     files = {"mine/notes.txt": "mine", "broken/plan.json": "[{", "empty/plan.json": "[]"}
     for name, text in files.items():

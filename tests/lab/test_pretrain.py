@@ -161,39 +161,6 @@ def test_a_damaged_checkpoint_or_record_is_refused_by_name(tmp_path: Path) -> No
             train(lessons(), SMALL, folder)
 
 
-def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path) -> None:
-    config = replace(SMALL, save_steps=4)
-
-    def kill(done: int, total: int, loss: float) -> None:
-        if done == 5:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        train(lessons(), config, tmp_path / "it", kill)
-    with pytest.raises(UndertowError, match=r"it\.unfinished: holds another training \(seed 1, not 9\)"):
-        train(lessons(), replace(config, seed=9), tmp_path / "it")
-    steps: list[int] = []
-    train(lessons(), config, tmp_path / "it", lambda done, total, loss: steps.append(done))
-    assert steps[0] == 5
-
-
-def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tmp_path: Path) -> None:
-    import torch
-
-    torch.manual_seed(5)
-    wanted = torch.rand(3)
-    torch.manual_seed(5)
-    first = train(lessons(), SMALL, tmp_path / "it")
-    assert torch.equal(torch.rand(3), wanted), "the draws of others are left alone"
-    steps: list[int] = []
-    again = train(lessons(), SMALL, tmp_path / "it", lambda done, total, loss: steps.append(done))
-    assert (again.record, again.resumed_at, steps) == (first.record, SMALL.max_steps, [])
-    with pytest.raises(UndertowError, match=r"another training \(seed 1, not 5\)"):
-        train(lessons(), replace(SMALL, seed=5), tmp_path / "it")
-    with pytest.raises(UndertowError, match="on other texts"):
-        train(lessons(62), SMALL, tmp_path / "it")
-
-
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     order = training._Corpus.from_examples(lessons(50), SMALL).batches(SMALL)
     batches = [next(order) for _ in range(4)]
@@ -214,16 +181,3 @@ def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
 def test_what_cannot_be_trained_is_one_sentence(made: object, said: str, tmp_path: Path) -> None:
     with pytest.raises(UndertowError, match=said):
         made(tmp_path / "it")  # type: ignore[operator]
-
-
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UndertowError, match="is not empty"):
-        train(lessons(), SMALL, tmp_path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
-    (tmp_path / "it.unfinished").mkdir()
-    (tmp_path / "it.unfinished" / "mine.txt").write_text("mine")
-    with pytest.raises(UndertowError, match=r"it\.unfinished: is not empty"):
-        train(lessons(), SMALL, tmp_path / "it")
-    with pytest.raises(UndertowError, match=r"mine\.txt: is a file"):
-        train(lessons(), SMALL, tmp_path / "mine.txt")

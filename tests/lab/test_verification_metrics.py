@@ -17,12 +17,6 @@ from undertow.lab.verification.metrics import GROUP_KEYS, fitted_lines, interval
 from undertow.lab.verification.promises import strongest, verdicts
 from undertow.types import ALPHA, Result
 
-MEASURES = [
-    "calibration_slope", "calibration_intercept", "training_slope", "reading_slope", "attenuation", "coverage",
-    "coverage_sentences_only", "interval_width",
-    "false_alarms", "power", "direction_errors", "auroc_delta", "auroc_entropy", "auroc_difference",
-]  # fmt: skip
-
 
 def one(found: Sequence[Result], measure: str, *levels: str) -> Result:
     """The number of an architecture, W and strength; "all" where not given."""
@@ -58,26 +52,6 @@ def usual() -> list[Result]:
 def usual_drift() -> list[Result]:
     """What a lab says whose dates are biased, either way, and whose places are not."""
     return results(drift_lab())
-
-
-def test_every_measure_is_there_with_exactly_the_group_keys() -> None:
-    found = usual()
-    assert list(dict.fromkeys(result.measure for result in found)) == MEASURES
-    assert all(tuple(result.group) == GROUP_KEYS for result in found)
-    places = [(result.measure, *result.group.values()) for result in found]
-    assert len(set(places)) == len(places)
-
-
-def test_an_audit_that_reads_right_has_slope_one_and_keeps_its_promises() -> None:
-    found = usual()
-    for architecture in ("all", "masked", "causal"):
-        slope = one(found, "calibration_slope", architecture)
-        assert slope.value == pytest.approx(1)
-        assert 0.9 < slope.low < 1 < slope.high < 1.1
-        assert slope.null_value == 1
-    assert one(found, "calibration_slope").n == 48
-    assert one(found, "calibration_slope", "masked", "date").n == 12
-    assert [met for *_, met in verdicts(found)] == [True] * 4
 
 
 def test_what_training_lost_is_told_from_what_the_audit_did() -> None:
@@ -121,17 +95,6 @@ def test_coverage_counts_the_intervals_that_hold_what_was_planted() -> None:
     assert one(found, "coverage", "all", "all", "0").value == 1
     assert own.extras["biased"] == pytest.approx(14 / 18)
     assert f"; {inside[~table['unbiased']].mean():.0%} of the biased ones" in verdicts(found)[1][2]
-
-
-def test_a_model_far_off_does_not_widen_its_own_interval() -> None:
-    frame = lab(architectures=["masked"], noise=0.02)
-    far = of(frame, "masked-1-1") & (frame["w_name"] == "date")
-    table = intervals(changed(frame, far, measured_slope=frame["planted_slope"] + 1.0))
-    dates = table["w_name"] == "date"
-    spreads = table.loc[dates, "seed_spread"]
-    assert spreads[far].item() < 0.05
-    assert spreads[~far].min() > 0.25
-    assert table.loc[far, "seed_low"].item() > table.loc[far, "planted_slope"].item()
 
 
 def test_degrees_of_freedom_that_are_known_count_before_the_number_of_clusters() -> None:
@@ -378,16 +341,6 @@ def test_areas_are_means_over_models_at_each_strength() -> None:
     assert not [r for r in found if r.measure == "auroc_delta" and r.group["w_name"] != "all"]
 
 
-def test_missing_areas_are_missing_and_a_difference_needs_both() -> None:
-    frame = changed(lab(), of(lab(), "masked-2-0"), auroc_entropy=math.nan)
-    found = results(frame)
-    assert [one(found, f"auroc_{name}").n for name in ("delta", "entropy", "difference")] == [24, 23, 23]
-    assert one(found, "auroc_entropy").n_missing == 1
-    none = results(lab([1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
-    assert "No model has this number" in one(none, "auroc_delta").note
-    assert math.isnan(one(none, "auroc_delta").value)
-
-
 def test_promises_that_fewer_than_five_models_cannot_support_are_not_judged() -> None:
     found = results(lab([0, 2], 2, ["masked"]))
     assert "it takes 5 converged models" in one(found, "coverage").note
@@ -410,14 +363,6 @@ def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None
     none = fitted_lines(lab([0], 6))
     assert none.empty
     assert set(none.dtypes[1:]) == {np.dtype(float)}  # which can be drawn
-
-
-def test_results_are_the_same_each_time_and_only_the_width_has_a_seed() -> None:
-    uneven = lab().assign(high=lambda frame: frame["high"] + 0.01 * np.arange(len(frame)))
-    first, second, other_seed = results(uneven), results(uneven), results(uneven, 3)
-    assert repr(first) == repr(second)
-    other = [r.measure for r, s in zip(first, other_seed, strict=True) if repr(r) != repr(s)]
-    assert set(other) == {"interval_width"}
 
 
 def test_a_table_read_back_from_a_file_in_another_order_gives_the_same() -> None:
