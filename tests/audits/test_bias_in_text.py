@@ -27,7 +27,6 @@ from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.types import (
     BEST_SPAN,
-    PASSAGE_TOKENS,
     SPAN,
     UNCONSTRAINED,
     Answer,
@@ -80,12 +79,6 @@ def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: 
     assert first == again
     assert len(other) == len(first)
     assert {item.factors["document"] for item in first} != {item.factors["document"] for item in other}
-    # On the same documents, the examples differ.
-    everywhere: dict[str, Any] = {"shots": "3", "classes": "null", "draws": 1}
-    pairs = zip(items_of(audit, seed=4, **everywhere), items_of(audit, seed=5, **everywhere), strict=True)
-    same = [query_of(one).shots == query_of(two).shots for one, two in pairs]
-    assert len(same) > 50
-    assert sum(same) < 5
 
 
 ALIKE = """split\ttext\tbiased\tdimension\tspan\trephrasing
@@ -250,25 +243,18 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (IDENTIFICATION, {"classes": "statment"}, ["--classes", "'statment'"]),
         (EXTRACTION, {"challenge": "mgc"}, ["'mgc'"]),
         (REPHRASING, {"protocol": "paper"}, ["'paper'", "exact"]),
-        (DIAGNOSIS, {"shots": ""}, ["--shots ''"]),
         (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
-        (IDENTIFICATION, {"classes": ","}, ["--classes"]),
         (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
         (IDENTIFICATION, {"n_documents": -1}, ["--n-documents -1"]),
         (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
-        (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
         (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
-        (REPHRASING, {"seed": -1}, ["seed -1"]),
-        (REPHRASING, {"limit": -1}, ["limit -1"]),
         (EXTRACTION, {"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]),
         (EXTRACTION, {"temperature": math.nan}, ["--temperature nan"]),
         (REPHRASING, {"top_k": -1}, ["--top-k -1"]),
-        (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
         (IDENTIFICATION, {"shot_selection": "oracle", "shots": "5"}, ["--shot-selection 'oracle'", "weak-oracle"]),
         (IDENTIFICATION, {"shot_selection": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
         (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
         (DIAGNOSIS, {"draws": 2}, ["--draws 2", "--shots"]),
-        (REPHRASING, {"shot_wordings": 1}, ["--shot-wordings 1", "--shots"]),
         (DIAGNOSIS, {"n_documents": 133}, ["--n-documents 133", "132"]),
     ],
 )
@@ -300,22 +286,6 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")
     # The two questions have 4 and 2 of 4 right; without one it is 3 of 4.
     assert values(run, "accuracy", model="scripted") == {"question": 75.0, "null": 75.0, "all": 75.0}
-    # Yes: found twice of twice; said twice, four times, twice.
-    assert values(run, "f1", model="scripted") == pytest.approx(
-        {"question": 100 * (1 + 4 / 6) / 2, "null": 100.0, "all": 100 * (2 + 4 / 6) / 3}
-    )
-    # No: found 2, 0 and 1 time of two; said 2, 0 and 1 time.
-    no = [1, 0, 2 / 3]
-    macro = [(yes + one) / 2 for yes, one in zip([1, 4 / 6, 1], no, strict=True)]
-    assert values(run, "f1_macro", model="scripted") == pytest.approx(
-        {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
-    )
-    details = {one.group["description_class"]: one.extras for one in results_of(run, "accuracy", model="scripted")}
-    assert details["question"]["sd"] == 25.0
-    assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
-    assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
-    assert details["question"]["yes_percent"] == 75.0
-    assert details["question"]["other_words_percent"] == pytest.approx(20.0)
     # Without one of two and two, the others are mostly of the other label.
     assert values(run, "accuracy", model="") == {"(majority)": 0.0, "(random)": 50.0}
     confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
@@ -325,11 +295,6 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
         "is there": 100.0,
         "does it contain": 50.0,
     }
-    effects = {one.group["dimension"]: one for one in results_of(run, "slot_effect")}
-    assert set(effects) == {"all", "age", "profession"}
-    # Two documents at 0 and two at -100: too few for a test.
-    assert (effects["all"].value, effects["all"].group["levels"]) == (-50.0, "does it contain less is there")
-    assert math.isnan(effects["all"].p)
 
 
 def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
@@ -352,12 +317,6 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statement
         of_statements = results_of(run, "exact_match", decoding=decoding, description_class="statement")
         by_dimension = {one.group["dimension"]: one.value for one in of_statements}
         assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
-    # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
-    assert values(run, "f1_macro", model="scripted", decoding="trie")["null"] == pytest.approx(100 * (2 / 3) / 2)
-    # Two documents are too few to tell all from one in eleven, and of two labels one text says nothing of the other.
-    exact = result_of(run, "exact_match", decoding="exact", description_class="all", dimension="all")
-    assert math.isnan(exact.low)
-    assert exact.null_value == pytest.approx(100 / 11, abs=0.01)
 
 
 def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
@@ -375,51 +334,6 @@ def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
     ]
     assert values(run, "exact_match", decoding="trie", model="scripted") == {"null": 50.0}
     assert math.isnan(values(run, "exact_match", decoding="exact", model="scripted")["null"])
-
-
-def writes(query: Query) -> Answer:
-    """With any tokens nothing; of the text's tokens the right ones, jumbled; as a span one word too many."""
-    assert isinstance(query, ConstrainedGenerateQuery)
-    said = {
-        UNCONSTRAINED: "",
-        PASSAGE_TOKENS: "learn cannot people old" if "old" in query.passage else "much too talk Nurses",
-        SPAN: "old people cannot learn, he" if "old" in query.passage else "Nurses talk too much anyway.",
-    }
-    return wrote(f" {said[query.constraint]}\n")
-
-
-def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
-    script(writes)
-    run = undertow.audit(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    of_all = [one for one in results_of(run, dimension="all", model="scripted") if "source" not in one.group]
-    found = {(one.measure, one.group["decoding"]): one for one in of_all}
-    expected = {UNCONSTRAINED: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
-    assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
-    # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
-    jumbled = 100 * (1.0 * 0.5 / 6 * 0.25 / 4 * 0.125 / 2) ** 0.25
-    assert found["bleu4", PASSAGE_TOKENS].value == pytest.approx(jumbled)
-    assert found["bleu4", UNCONSTRAINED].value == 0.0
-    assert found["token_f1", UNCONSTRAINED].extras["empty_percent"] == 100.0
-    assert found["token_f1", SPAN].extras["empty_percent"] == 0.0
-    assert found["exact_match", SPAN].value == 0.0
-    assert run.observations["answer"].tolist()[:3] == ["", "learn cannot people old", "old people cannot learn, he"]
-    # The whole text: 2 * 4 of 4 + 8 words, and of 4 + 5.
-    copy = values(run, "token_f1", model="")["(copy)"]
-    assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
-    assert found["token_f1", SPAN].extras["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
-
-
-def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
-    script: Script, statements: str, tmp_path: Path
-) -> None:
-    script(lambda query: wrote(cast(ConstrainedGenerateQuery, query).passage))
-    run = undertow.audit(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
-    for measure in ("token_f1", "bleu4", "meteor", "exact_match"):
-        own, copy = values(run, measure, model="scripted"), values(run, measure, model="")
-        assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
-    # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
-    assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
-    assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
 def test_what_cannot_be_asked_is_missing_with_its_reason_and_examples_without_room_are_counted(

@@ -149,16 +149,10 @@ def test_heads_of_women_and_men_are_those_in_any_order(head: str, tmp_path: Path
     assert [pair.name for pair in load_pairs(path)] == ["Amy/Tom"]
 
 
-@pytest.mark.page
-def test_a_hostile_name_is_harmless(model: str, tmp_path: Path) -> None:
-    path = names_file(tmp_path, "<b>x</b>,=1+$y$")
-    options: dict[str, Any] = {"name_pair_file": path, "n_pairs": 0, "n_occupations": 2}
-    run = undertow.audit(NAME, model, out=tmp_path / "run", contexts="with", **options)
-    page = run.report.read_text("utf-8")
-    assert "<b>x</b>" not in page
-    assert "&lt;b&gt;x&lt;/b&gt;" in page
+def test_a_name_that_begins_a_formula_is_text_in_a_spreadsheet(model: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"n_pairs": 0, "n_occupations": 2, "contexts": "with"}
+    run = undertow.audit(NAME, model, out=tmp_path / "run", name_pair_file=names_file(tmp_path, "x,=1+$y$"), **options)
     assert "'=1+" in (run.folder / "results.csv").read_text("utf-8")
-    undertow.load_run(run.folder)
 
 
 def test_runs_of_other_groups_or_grants_are_not_compared(model: str, tmp_path: Path) -> None:
@@ -169,14 +163,7 @@ def test_runs_of_other_groups_or_grants_are_not_compared(model: str, tmp_path: P
     own, default = run("own", "Turkish,German"), run("default", "female,male")
     drawn = run("drawn", "Turkish,German", grants="random")
     for pair, said in (
-        (
-            (own, default),
-            r"the pair of groups is \['Turkish', .* in the first and \['woman', .* in the second; compare",
-        ),
-        (
-            (default, own),
-            r"the pair of groups is \['woman', .* in the first and \['Turkish', .* in the second; compare",
-        ),
+        ((own, default), r"the pair of groups is \['Turkish', .* in the first and \['woman', .* in the second"),
         ((drawn, own), "who grants the attributes is 'random' in the first and 'model' in the second"),
     ):
         with pytest.raises(UndertowError, match=said):

@@ -32,13 +32,6 @@ from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
 
 
-def test_what_one_side_lacks_goes_to_the_other() -> None:
-    for limit, n_sentences, n_values, pair in (
-        (100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9)),
-    ):  # fmt: skip
-        assert cross_sizes(limit, n_sentences, n_values) == pair
-
-
 def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
     """All limits of designs of several sizes, one by one."""
     for n_sentences, n_values in itertools.product((6, 9, 60), (8, 13, 20, 61)):
@@ -99,15 +92,12 @@ def sizes(items: list[Item]) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize(
     ("limit", "lists"),
     [
-        (20, {"date": (2, 5), "place": (2, 5)}),
-        (96, {"date": (6, 8), "place": (6, 8)}),
-        (192, {"date": (8, 12), "place": (8, 12)}),
-        (600, {"date": (15, 20), "place": (15, 20)}),
-        (2800, {"date": (53, 30), "place": (60, 20)}),
-        (0, {"date": (60, 30), "place": (60, 20)}),
+        (20, {"date": (2, 5), "place": (2, 5)}), (96, {"date": (6, 8), "place": (6, 8)}),
+        (192, {"date": (8, 12), "place": (8, 12)}), (600, {"date": (15, 20), "place": (15, 20)}),
+        (2800, {"date": (53, 30), "place": (60, 20)}), (0, {"date": (60, 30), "place": (60, 20)}),
         (10**6, {"date": (60, 30), "place": (60, 20)}),
     ],
-)
+)  # fmt: skip
 def test_a_limit_is_divided_among_w_lists(limit: int, lists: dict[str, tuple[int, int]]) -> None:
     items = asked(Settings(), limit)
     assert sizes(items) == lists
@@ -146,14 +136,10 @@ def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scale", "clusters", "values", "missing"),
     [
-        ("index", 6, 8, (0, 0)),
-        ("value", 5, 30, (1, 0)),
-        ("index", 60, 4, (0, 4)),
-        ("index", 2, 3, (4, 5)),
-        ("none", 6, 3, (0, 0)),
-        ("none", 3, 2, (3, 1)),
+        ("index", 6, 8, (0, 0)), ("value", 5, 30, (1, 0)), ("index", 60, 4, (0, 4)), ("index", 2, 3, (4, 5)),
+        ("none", 6, 3, (0, 0)), ("none", 3, 2, (3, 1)),
     ],
-)
+)  # fmt: skip
 def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, missing: tuple[int, int]) -> None:
     of_list = ListSizes("w", scale, clusters, clusters, values)
     assert (of_list.missing_clusters, of_list.missing_values) == missing

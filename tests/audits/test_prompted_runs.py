@@ -33,7 +33,6 @@ from undertow.types import (
     PROMPT,
     TEXT,
     Answer,
-    ClozeQuery,
     GenerateQuery,
     Item,
     Option,
@@ -160,16 +159,6 @@ def test_equal_midpoints_of_hidden_masses_are_not_called_the_same(hidden: float,
     note = "The mean is the same at every W value, so there is no trend to test."
     result = make_result("slope", {"pronoun": "she"}, value=0.0, n=9, note=note, extras={"n_clusters": 3.0, **bounds})
     assert Drift(result, (), {"gaps": []}).state == state
-
-
-def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
-    answers = tuple(Answer(logs(0.2, 0.1, 0.6), 0.1, text="x") for _ in ITEMS)
-    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
-    assert frame["she"].tolist() == pytest.approx([30] * 6)
-    assert not {"she.low", "she.high", "upper_bound_prob", "truncated_prob"} & set(frame)
-    blank = ClozeQuery(("", " goes."), ITEM_OPTIONS)
-    items = [dataclasses.replace(item, query=blank) for item in ITEMS]
-    assert "answer" not in observations(items, Scores(answers), ["she", "he"])
 
 
 def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:

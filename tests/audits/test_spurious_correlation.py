@@ -131,28 +131,6 @@ def test_a_run_that_cannot_detect_any_possible_change_says_so(tmp_path: Path) ->
     assert re.search(r"cannot detect .*lead of xe over ze words \(200 points\)", finding.detail)
 
 
-def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:
-    """Their numbers say where they stand: nobody's order of them makes a drift, or hides one."""
-    of_groups = masses(noise=2.0)
-    order = np.random.default_rng(4).permutation(12)
-    shuffled = {group: mass[:, order] for group, mass in of_groups.items()}
-    found = []
-    for name, one in (("sorted", rows(of_groups, YEARS)), ("shuffled", rows(shuffled, [YEARS[at] for at in order]))):
-        (tmp_path / name).mkdir()
-        found.append(scored(one, tmp_path / name))
-    (_, plain, told), (_, others, others_told) = found
-    assert [evidence.design["covariates"]["year"]["scale"] for evidence, _, _ in found] == ["value"] * 2
-    assert [one.text for one in others_told] == [one.text for one in told]
-    assert claimed(told) == claimed(others_told) != set()
-    expected, names = by_name(plain), ("value", "low", "high", "p")
-    for key, result in by_name(others).items():
-        numbers, same = ([getattr(one, name) for name in names] for one in (result, expected[key]))
-        assert numbers == pytest.approx(same, nan_ok=True)
-    drift = by_name(others)["slope", "xe"]
-    assert drift.unit == "percent per year"
-    assert drift.value == pytest.approx(np.polyfit(np.arange(12) * 10, of_groups["xe"].mean(axis=0), 1)[0])
-
-
 @pytest.mark.parametrize("n_values", [4, 7])
 def test_few_values_claim_no_drift_and_say_why(n_values: int, tmp_path: Path) -> None:
     """However steep it is, and however small its p would be over four points."""

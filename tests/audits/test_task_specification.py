@@ -147,15 +147,6 @@ def test_sentences_without_any_recorded_mass_at_a_date_are_missing_by_default(by
             assert (result.n_missing, result.n + result.n_missing) == expected, model
 
 
-@slow
-def test_every_recorded_model_and_set_is_measured(by_default: Found, as_published: Found) -> None:
-    for found in (by_default, as_published):
-        detectors = {key[1:3] for key in found}
-        assert detectors == {(model, challenge) for model in MODELS for challenge in ("winogender", "simplified")}
-    perfect = by_default["tpr", "text-davinci-002", "simplified", "delta_female"]
-    assert (perfect.value, perfect.low, perfect.high) == pytest.approx((1, 0.025 ** (1 / 48), 1))
-
-
 # A user's own tables -------------------------------------------------------------------------------------------------
 
 HEADER = "model,sentence,well_specified,w_first_xe,w_first_ze,w_last_xe,w_last_ze"
@@ -283,13 +274,11 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "no last": (table(("w_last_xe", "w_end_xe")), ["'w_last_xe'"]),
     "no first": (table(("w_first_", "first_")), ["'w_first_<group>'"]),
     "one group": ("model,sentence,well_specified,w_first_xe,w_last_xe\nm,a,yes,60,60\n", ["at least two"]),
-    "no rows": (HEADER + "\n", []),
     "no sentence": (table(("sentence", "phrase")), ["'sentence'"]),
     "repeated people": (
         people("m,nurse,man,1,50,50,50,50", "m,nurse,man,0,50,50,50,50", "m,nurse,man,1,10,90,10,90"),
         ["line 4", "line 2"],
     ),
-    "above 100": (table((ROWS[1], "m,b,yes,120,20,77,23")), ["line 3", "w_first_xe", "'120'"]),
     "text": (table((ROWS[0], "m,a,yes,60,40,much,40")), ["line 2", "w_last_xe", "'much'"]),
     "more than all": (table((ROWS[2], "m,c,no,50,50,70,40")), ["line 4", "110.0"]),
     "well specified perhaps": (table(("m,b,yes", "m,b,perhaps")), ["line 3", "well_specified", "'perhaps'"]),
@@ -301,8 +290,6 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["line 4", "well_specified"],
     ),
     "coreferent": (people("m,nurse,man,2,50,50,50,50"), ["line 2", "coreferent", "'2'"]),
-    "column twice": (table(("w_last_ze", "w_last_xe")), ["'w_last_xe'"]),
-    "blank line": (table((ROWS[1], "\nm,b,yes,120,20,77,23")), ["line 4", "'120'"]),
 }
 
 
@@ -413,12 +400,9 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
         (Settings(endpoint_window=2, w="place,date"), ["--endpoint-window 2", "date has 2"]),
         (Settings(threshold=-0.1), ["--threshold -0.1"]),
         (Settings(threshold=math.inf), ["--threshold inf"]),
-        (Settings(w="date, date"), ["'date'"]),
-        (Settings(w="dat"), ["'dat'", "did you mean 'date'"]),
         (Settings(date_start=2016), ["2016"]),
         (Settings(inject="In the past: "), ["value"]),
         (Settings(trace_occupation="nurse,astronaut"), ["--trace-occupation 'astronaut'"]),
-        (Settings(challenge="winograd"), ["'winograd'"]),
         (Settings(options="a: b; c: d"), ["--options"]),
     ],
 )
@@ -497,18 +481,12 @@ def value(found: list[Result], measure: str, score: str = "") -> float:
 def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
     settings = Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
     found = results(settings, smollm2_found, smollm2)
-    golden = {
-        "delta_female": 0.718,
-        "delta_male": 0.852,
-        "delta_neutral": 0.789,
-        "total_variation": 0.870,
-        "entropy": 0.851,
-    }
+    golden = {"delta_female": 0.718, "delta_male": 0.852, "delta_neutral": 0.789, "total_variation": 0.870}
+    # The fitted score is held to what decision 009 claims of it.
+    golden |= {"entropy": 0.851, "combined": 0.917}
     for score, expected in golden.items():
         assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score
     assert value(found, "coreference_agreement") == pytest.approx(0.992, abs=0.01)
-    # The fitted score is held to what decision 009 claims of it.
-    assert value(found, "auroc", "combined") == pytest.approx(0.917, abs=0.01)
     for gap in (result for result in found if result.measure == "auroc_difference"):
         if gap.group["score"] == "combined":
             assert gap.low > 0, gap.group

@@ -21,7 +21,6 @@ from helpers.text_answers import labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS
-from undertow.data.documents.document_sources import load_documents
 from undertow.data.documents.task_wordings import TASKS
 from undertow.types import ConstrainedGenerateQuery, Finding, MultipleChoiceQuery, Query
 
@@ -127,40 +126,6 @@ def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> N
     order = [finding.significant for finding in findings]
     assert order == sorted(order, reverse=True)
     assert set(order) == {True, False}
-
-
-PLANTED = """[bias-diagnosis.own]
-text = "Is there {what} in the {where}?\\nAnswer:"
-[bias-diagnosis.own.slots]
-what = ["bias", "toxicity"]
-where = ["text", "passage"]
-"""
-
-
-@pytest.mark.parametrize(("n_wordings", "effects"), [(2, {"what + where": 100.0}), (0, {"what": 100.0, "where": 0.0})])
-def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone(
-    n_wordings: int, effects: dict[str, float], script: Script, tmp_path: Path
-) -> None:
-    """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
-    own = written(tmp_path, PLANTED, "own.toml")
-    biased = {one.text: one.biased for one in load_documents("undertow-statements").evaluation}
-
-    def say(query: Query) -> Any:
-        assert isinstance(query, MultipleChoiceQuery)
-        is_right = "Is there bias" in query.prompt
-        return labelled(query, "Yes" if biased[query.prompt.partition("\n")[0]] is is_right else "No")
-
-    script(say)
-    run = undertow.audit(
-        DIAGNOSIS, "scripted", description_file=own, classes="own", wordings=n_wordings, n_documents=20, out=tmp_path / "run",
-    )  # fmt: skip
-    found = results_of(run, "slot_effect", dimension="all")
-    assert {one.group["slot"]: abs(one.value) for one in found} == effects
-    told = [effect for one in run.findings if one.significant for effect in one.results]
-    claimed = [one.group["slot"] for one in told if one in found]
-    assert set(claimed) == {name for name, value in effects.items() if value}
-    shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
-    assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
 
 
 # The page.
@@ -284,23 +249,18 @@ def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("n", [5, 6])
-def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, tmp_path: Path) -> None:
-    """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
-    labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
-    golds = labels.get(task, [f"words {at}" for at in range(n)])
+def test_five_texts_that_agree_have_no_interval_and_no_claim(task: str, tmp_path: Path) -> None:
+    labels = {DIAGNOSIS: ["Yes"] * 5, IDENTIFICATION: ["age"] * 5}
+    golds = labels.get(task, [f"words {at}" for at in range(5)])
     rows = [f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds)]
     path = written(tmp_path, "\n".join(["document,gold,answer,text,span", *rows]), "answers.csv")
     run = undertow.score(path, audit=task, out=tmp_path / "run")
     (first,) = results_of(run, run.findings[0].results[0].measure, model="recorded", dimension="all")
     assert first.value == pytest.approx(100)
-    if n < 6:
-        of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
-        assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
-        assert math.isnan(first.extras["above_low"])
-        assert not any(finding.significant for finding in run.findings)
-    else:
-        assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
+    of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
+    assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
+    assert math.isnan(first.extras["above_low"])
+    assert not any(finding.significant for finding in run.findings)
 
 
 def with_cell(column: str, cell: str) -> str:
@@ -316,10 +276,6 @@ def with_cell(column: str, cell: str) -> str:
         (DIAGNOSIS, PLAIN + "a,Yes,No\nb,perhaps,No\n", ["line 3", "'perhaps'"]),
         (DIAGNOSIS, PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["line 4", "document 'a'"]),
         (DIAGNOSIS, "document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["line 3", "shots", "'many'"]),
-        (DIAGNOSIS, "document,gold,answer,draw\na,Yes,No,-1\n", ["line 2", "draw", "'-1'"]),
-        (DIAGNOSIS, PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["line 3", "4 cells"]),
-        (DIAGNOSIS, "document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
-        (DIAGNOSIS, PLAIN + '"a,Yes,No\n', []),
         *((DIAGNOSIS, with_cell("yes_percent", cell), ["line 2: ", "yes_percent"]) for cell in ("120", "80%")),
         *((DIAGNOSIS, with_cell(*cell), ["line 2: ", cell[0]]) for cell in (("other_words", "-1"), ("nats", "3"))),
         *((DIAGNOSIS, with_cell(*cell), ["line 2: ", cell[0]]) for cell in (("gold", " "), ("model", ""))),

@@ -25,7 +25,7 @@ def labelled(query: MultipleChoiceQuery, greedy: str, exact: str = "") -> Answer
     best = exact or greedy
     names = [label.strip() for label in query.labels]
     rest = 0.3 / (len(names) - (best in names))
-    return Answer(tuple(math.log(0.5 if name == best else rest) for name in names), 0.2, text=greedy)
+    return Answer(tuple(math.log(0.5 if name == best else rest) for name in names), 0.2, text=f" {greedy}\n")
 
 
 def wrote(text: str) -> Answer:
