@@ -28,12 +28,8 @@ forks.set_forkserver_preload([
     "pydantic.types", "scipy.stats", "typer._adapters", "undertow.runs.pipeline", "undertow.cli", "undertow.models.families.causal",
     "undertow.models.families.openai", "undertow.audits.spurious_correlation.audit", "undertow.runs.run_report",
 ])  # fmt: skip
-ONE_THREADED = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
+ONE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREADED["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 """Keeps packages from starting threads in the fork server, which a fork would not copy."""
 
 Done = subprocess.CompletedProcess[str]
@@ -67,7 +63,7 @@ def running(folder: Path, call: Callable[..., object], *given: Any, namespace: i
         out, err = heard / "out", heard / "err"
         told = (str(out), str(err), str(folder), namespace)
         forkserver.ensure_running()
-        process = forks.Process(target=_inside, args=(*told, dict(os.environ), call, given))
+        process = forks.Process(target=_inside, args=(told, dict(os.environ), call, given))
         process.start()
         stack.callback(process.close)
         stack.callback(process.join)
@@ -101,15 +97,10 @@ def command(words: Sequence[str], cache: str, ready: Barrier | None = None) -> N
     main()
 
 
-def _inside(  # noqa: PLR0917 - passed on by multiprocessing
-    out: str,
-    err: str,
-    folder: str,
-    namespace: int,
-    environment: Mapping[str, str],
-    call: Callable[..., object],
-    given: Sequence[Any],
+def _inside(
+    told: tuple[str, str, str, int], environment: Mapping[str, str], call: Callable[..., object], given: Sequence[Any]
 ) -> None:
+    out, err, folder, namespace = told
     for number, path in ((1, out), (2, err)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
@@ -140,12 +131,3 @@ def touch(work: str) -> None:
     if work == "recurrent":
         raise UndertowError("'recurrent' is no file to be made")
     Path(work).touch()
-
-
-def one_sentence(done: Done, *words: str) -> None:
-    """A refusal: status 1, nothing on standard output, one line on standard error that has these words."""
-    assert (done.returncode, done.stdout) == (1, ""), (done.stdout[:300], done.stderr)
-    assert done.stderr.startswith("undertow: "), done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    for word in words:
-        assert word in done.stderr, done.stderr

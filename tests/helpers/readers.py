@@ -347,13 +347,8 @@ def mutated(seed: bytes, kind: str, numbers: Sequence[int]) -> bytes:
 
 def of_bytes(content: bytes, pick: Picker) -> bytes:
     at = pick.below(len(content) + 1)
-    pieces = (
-        b"",
-        pick.of(TEXTS).encode("utf-8", "surrogatepass"),
-        bytes([pick.below(256)]),
-        b"\xff" * 8,
-        b"\xed\xa0\x80",
-    )
+    wild = pick.of(TEXTS).encode("utf-8", "surrogatepass")
+    pieces = (b"", wild, bytes([pick.below(256)]), b"\xff" * 8, b"\xed\xa0\x80")
     ways = (
         content[:at] + pick.of(pieces) + content[at + pick.below(9) :],
         content[:at],

@@ -5,10 +5,9 @@ Readers are called in this process, without the command line, which adds nothing
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import random
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Any
 import undertow
 from helpers import inspect_log, lm_eval_log, readers
 from helpers import tiny_models as tiny
-from helpers.json_edits import edited
 from undertow import audits, integrations
 from undertow.app.annotators.annotation import summary
 from undertow.app.run_browser import readable
@@ -47,14 +45,7 @@ FIGURES_OF, TEXT_OF = 100, 10
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind.
-
-    Attributes:
-        make: makes one, in a folder that is there.
-        files: that are edited.
-        read: reads it, in this process; whatever it writes, it writes elsewhere.
-        commands: command lines that read it in the folder.
-    """
+    """How to make one in a folder that is there, which of its files are edited, what reads it, and commands that do."""
 
     make: Callable[[Path], None]
     files: Sequence[str]
@@ -62,50 +53,20 @@ class Kind:
     commands: Sequence[tuple[str, ...]]
 
 
-def edit(path: Path, choice: random.Random) -> str:
-    """One edit of a file: of a field, of a line's field, or of a cell; says which."""
-    if path.suffix == ".eval":
-        content = bytearray(path.read_bytes())
-        at = choice.randrange(len(content))
-        content[at] = choice.randrange(256)
-        path.write_bytes(content)
-        return f"byte {at}"
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".csv":
-        rows = list(csv.reader(io.StringIO(text)))
-        row = choice.randrange(len(rows))
-        at = choice.randrange(len(rows[row]))
-        told = f"line {row + 1}, cell {at + 1}: {rows[row][at]!r}"
-        rows[row][at] = choice.choice((*readers.TEXTS, "9" * 400, "-" + "9" * 400))
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(rows)
-        path.write_text(out.getvalue(), encoding="utf-8")
-        return f"{told} is {rows[row][at][:40]!r}"
-    if path.suffix == ".jsonl":
-        lines = text.splitlines()
-        at = choice.randrange(len(lines))
-        document = json.loads(lines[at])
-        told = edited_within(document, choice)
-        lines[at] = json.dumps(document)
-        path.write_text("\n".join(lines), encoding="utf-8")
-        return f"line {at + 1}, {told}"
-    document = json.loads(text)
-    told = edited_within(document, choice)
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return told
+CARRIED = re.compile(rb'"undertow": ("\{(?:[^"\\]|\\.)*")')
+"""The question that a sample of a log carries, as text."""
 
 
-def edited_within(document: Any, choice: random.Random) -> str:
-    """An edit of a document; of a log as often one of a question that a sample carries as text."""
-    samples = document.get("samples", [document]) if isinstance(document, dict) else []
-    held = [one.get("metadata", one.get("doc", {})) for one in samples]
-    if not (held := [one for one in held if "undertow" in one]) or choice.random() < 0.5:
-        return edited(document, choice)
-    holder = choice.choice(held)
-    carried = json.loads(holder["undertow"])
-    told = edited(carried, choice)
-    holder["undertow"] = json.dumps(carried)
-    return told
+def edit(path: Path, choice: random.Random) -> None:
+    """One edit of a file: of a field, a cell or a byte; of a log as often one of a question that a sample carries."""
+    content, pick = path.read_bytes(), readers.Picker([choice.getrandbits(32) for _ in range(16)])
+    held = list(CARRIED.finditer(content))
+    if held and pick.below(2):
+        one = pick.of(held)
+        question = readers.of_json(json.loads(one[1]).encode(), pick).decode("utf-8", "surrogatepass")
+        path.write_bytes(content[: one.start(1)] + json.dumps(question).encode() + content[one.end(1) :])
+    else:
+        path.write_bytes(readers.BY_KIND.get(path.suffix[1:], readers.of_bytes)(content, pick))
 
 
 # Runs.
@@ -272,12 +233,8 @@ def log_of(harness: str, write: Callable[[Path, Path], None], files: Sequence[st
         with tempfile.TemporaryDirectory() as scratch:
             return [undertow.score(one, out=f"{scratch}/{one.name}") for one in logs]
 
-    return Kind(
-        make,
-        [f"logs/{name}" for name in files],
-        read,
-        [("score", f"logs/{Path(files[0]).parts[0]}", "--out", "scored")],
-    )
+    scored = ("score", f"logs/{Path(files[0]).parts[0]}", "--out", "scored")
+    return Kind(make, [f"logs/{name}" for name in files], read, [scored])
 
 
 def write_lm_eval(asked: Path, logs: Path) -> None:
@@ -348,13 +305,8 @@ def read_lab(folder: Path, choice: random.Random) -> object:
     return read_attempts(folder, plan), read_built(folder, plan)
 
 
-IDENTITY = {
-    "base_revision": "0" * 64,
-    "data_sha256": "1" * 64,
-    "max_steps": 5,
-    "labels": ["a", "b"],
-    "learning_rate": 0.1,
-}
+IDENTITY: dict[str, Any] = {"base_revision": "0" * 64, "data_sha256": "1" * 64, "max_steps": 5, "learning_rate": 0.1}
+IDENTITY["labels"] = ["a", "b"]
 
 
 def finetuned(folder: Path) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.processes import Done, command, one_sentence, run
+from helpers.cli_refusal import refused
+from helpers.processes import Done, command, run
 from helpers.shared_folders import contents
 from helpers.tiny_models import mild_corpus
 from helpers.tiny_wheel import MODEL, build_wheel, pulls
@@ -145,7 +146,7 @@ def test_a_disk_that_is_full_anywhere_in_an_audit(n: int, disk: Disk, tmp_path: 
         done = disk.run(*words)
         with noted(f"a disk of {size} bytes; {done.stderr}"):
             if done.returncode:
-                one_sentence(done, str(disk.place), "free ")
+                refused(done, str(disk.place), "free ")
                 n_refused += 1
                 assert {one.name for one in disk.seen.iterdir()} <= {"cache"}
             kept = answers_in(disk.seen / "cache", tmp_path / "copy")
@@ -197,7 +198,7 @@ def test_a_disk_that_is_full_as_another_command_writes(  # noqa: PLR0917 - pytes
         size = PAGE * draw.randrange(1, took // PAGE)
         with noted(f"a disk of {size} bytes"):
             disk.mount(size)
-            one_sentence(disk.run(*words), str(disk.place))
+            refused(disk.run(*words), str(disk.place))
             assert name == "finetune" or list(disk.seen.iterdir()) == []
             disk.again(f"size={PLENTY}")
             done = disk.run(*words)
@@ -217,10 +218,10 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     before = files_of(disk.seen / "run")
     disk.again(f"size={disk.used()}")
     # To forget takes a little room, for the log.
-    one_sentence(disk.run("cache", "prune", "--all"), str(disk.place / "cache"), "free ")
+    refused(disk.run("cache", "prune", "--all"), str(disk.place / "cache"), "free ")
     (disk.seen / "run" / "report.html").unlink()
     disk.again(f"size={disk.used()}")
-    one_sentence(disk.run("report", str(disk.place / "run")), str(disk.place))
+    refused(disk.run("report", str(disk.place / "run")), str(disk.place))
     assert files_of(disk.seen / "run") == before
     disk.again(f"size={PLENTY}")
     assert "Deleted 50 answers" in disk.run("cache", "prune", "--all").stdout
@@ -237,9 +238,7 @@ def test_a_disk_that_is_full_as_a_model_is_fetched(n: int, disk: Disk, tmp_path:
         size = PAGE * draw.randrange(1, 2 * len(MODEL) // PAGE)
         with noted(f"a disk of {size} bytes"):
             disk.mount(size)
-            one_sentence(
-                run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space"
-            )
+            refused(run(tmp_path, pulls, *given, namespace=disk.holder), str(disk.place / "cache"), "free some space")
             assert not any(path.is_file() for path in disk.seen.rglob("*"))
             disk.again(f"size={PLENTY}")
             done = run(tmp_path, pulls, *given, namespace=disk.holder)
@@ -254,10 +253,10 @@ def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> 
     (disk.seen / "cache").mkdir()
     shutil.copytree(runs[0], disk.seen / "run")
     disk.again("ro")
-    one_sentence(disk.run(*TOY, "--out", str(outside / "run")), str(disk.place / "cache"), "UNDERTOW_CACHE")
+    refused(disk.run(*TOY, "--out", str(outside / "run")), str(disk.place / "cache"), "UNDERTOW_CACHE")
     assert not (outside / "run").exists()
     own = outside / "own cache"
-    one_sentence(disk.run(*TOY, "--out", str(disk.place / "other"), cache=str(own)), str(disk.place), "--out")
+    refused(disk.run(*TOY, "--out", str(disk.place / "other"), cache=str(own)), str(disk.place), "--out")
     assert not (own / cache_file().name).exists()
     same = str(disk.place / "run")
     assert disk.run("compare", same, same, "--out", str(outside / "c")).returncode == 0
@@ -302,7 +301,7 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
                 assert "memory allocation of" in done.stderr
                 assert "Traceback" not in done.stderr
             elif kind == resource.RLIMIT_FSIZE or done.returncode:
-                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
+                refused(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
                 n_refused += 1
             again = run(place, command, words, str(cache))
             assert (again.returncode, again.stderr) == (0, "")

@@ -68,7 +68,8 @@ def test_an_edit_is_refused_in_a_sentence_or_changes_nothing(
     contents = {file: (here / file).read_bytes() for file in kind.files}
     for at in range(n):
         file = choice.choice(kind.files)
-        told = f"{file}, {edit(here / file, choice)}"
+        told = f"{file}, edit {at}"
+        edit(here / file, choice)
         if kind.commands and at % COMMANDS_OF == COMMANDS_OF // 2:
             _check_command(shutil.copytree(here, tmp_path / "command"), choice.choice(kind.commands), told)
             shutil.rmtree(tmp_path / "command")
@@ -103,21 +104,14 @@ def _check_command(folder: Path, command: tuple[str, ...], told: str) -> None:
     ("name", "place", "value", "said"),
     [
         ("manifest.json", ("seed",), None, "seed"),
-        ("manifest.json", ("counts",), -1, "counts"),
         ("manifest.json", ("counts", "items"), 10**400, "counts.items"),
-        ("manifest.json", ("model_identity",), None, "model_identity"),
         ("manifest.json", ("model_identity", "scoring_method"), ..., "model_identity.scoring_method"),
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
-        ("manifest.json", ("design", "gaps"), ..., "gaps"),
-        ("manifest.json", ("design", "groups"), [1, 2], "design.groups"),
         ("manifest.json", ("design", "words"), {"female": "she"}, "design.words"),
-        ("manifest.json", ("design", "normalised"), "yes", "design.normalised"),
-        ("manifest.json", ("design", "scoring_methods"), ["a"], "design.scoring_methods"),
         ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),
         *(("manifest.json", ("design", "pair_groups"), value, "pair_groups") for value in (5, ["a", "b", "c"], [1, 2])),
         ("manifest.json", ("design", "grants"), "chance", "grants"),
         ("results.json", ("results", 0), 1, "results.0"),
-        ("results.json", ("results", 0, "group", "w_name"), 3, "results.0.group.w_name"),
         ("results.json", ("results", 0, "value"), "12", "results.0.value"),
         ("results.json", ("results", 0, "value"), 0.5, "it was changed"),
         ("results.json", ("results", 0, "group", "w_name"), ..., "it was changed"),
