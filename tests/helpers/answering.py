@@ -75,11 +75,8 @@ def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[An
 def alike(some: Sequence[Answer], others: Sequence[Answer], nats: float = TOLERANCE_NATS) -> None:
     """The same answers, but for the rounding of their log-probabilities."""
     for one, other in zip(some, others, strict=True):
-        assert (one.text, one.missing_reason, one.n_dropped_shots) == (
-            other.text,
-            other.missing_reason,
-            other.n_dropped_shots,
-        )
+        for name in ("text", "missing_reason", "n_dropped_shots"):
+            assert getattr(one, name) == getattr(other, name)
         assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=nats, nan_ok=True)
         assert one.other_prob == pytest.approx(other.other_prob, abs=nats, nan_ok=True)
 
@@ -93,17 +90,12 @@ def some_batch(model: Any, n_sources: int = 0) -> TokenBatch:
     """Reads at random places of random texts, behind random sources where the model has an encoder."""
     generator = np.random.default_rng(1)
     n_rows, length, n_reads = 6, 7, 40
-    return TokenBatch(
-        generator.integers(5, 100, size=(n_rows, length)),
-        generator.integers(n_rows, size=n_reads),
-        generator.integers(length, size=n_reads),
-        generator.integers(len(model.tokenizer), size=n_reads),
-        *(
-            (generator.integers(5, 100, (n_sources, 11)), generator.integers(n_sources, size=n_rows))
-            if n_sources
-            else ()
-        ),
-    )
+    tokens = generator.integers(5, 100, (n_rows, length))
+    rows, positions, reads = (generator.integers(n, size=n_reads) for n in (n_rows, length, len(model.tokenizer)))
+    if not n_sources:
+        return TokenBatch(tokens, rows, positions, reads)
+    sources = generator.integers(5, 100, (n_sources, 11))
+    return TokenBatch(tokens, rows, positions, reads, sources, generator.integers(n_sources, size=n_rows))
 
 
 def whole(model: Any, batch: TokenBatch) -> Any:

@@ -31,16 +31,7 @@ PAGE = b"<!DOCTYPE html><html><title>Sign in to the network</title><body>\x1b[31
 
 @dataclass(frozen=True)
 class Wire:
-    """One connection with the request that came over it.
-
-    Attributes:
-        socket: to the client.
-        path: that is asked for.
-        headers: of the request, names in small letters.
-        body: of the request.
-        ending: set when the test is over.
-        url: of the server.
-    """
+    """One connection with the request that came over it, names of headers in small letters; `ending` is set when the test is over."""
 
     socket: socket.socket
     path: str
@@ -79,12 +70,7 @@ Handle = Callable[[Wire], None]
 
 @dataclass
 class Way:
-    """Where a server is, and what it was asked.
-
-    Attributes:
-        url: without a path.
-        asked: path and body of each request, in order.
-    """
+    """Where a server is, without a path, and what it was asked: path and body of each request, in order."""
 
     url: str
     asked: list[tuple[str, bytes]] = field(default_factory=list)

@@ -10,20 +10,11 @@ from undertow.report.page_data import Drawing
 from undertow.types import Result
 
 NAN = math.nan
-
-
 CONTEXT = "with attributes"
-
-
 SHARES = {
-    "position_bias": (61.0, 50.0),
-    "consistency": (72.5, 50.0),
-    "bias": (30.0, NAN),
-    "preference_female": (40.0, 50.0),
-    "preference_male": (60.0, 50.0),
-    "switch_female_to_male": (5.0, NAN),
-    "switch_male_to_female": (100.0, NAN),
-}
+    "position_bias": (61.0, 50.0), "consistency": (72.5, 50.0), "bias": (30.0, NAN), "preference_female": (40.0, 50.0),
+    "preference_male": (60.0, 50.0), "switch_female_to_male": (5.0, NAN), "switch_male_to_female": (100.0, NAN),
+}  # fmt: skip
 """Values and null values, not in the order of the figure."""
 
 
@@ -51,8 +42,6 @@ def gap(occupation: str, value: float, q: float = NAN, half: float = 2.0, **grou
 
 
 GAPS = [gap("nurse", 8.0, 0.01), gap("cook", -0.5, 0.6), gap("plumber", -12.0, 0.049), gap("poet", 3.0, 0.05)]
-
-
 WOMEN = {"nurse": 90.0, "plumber": 1.0, "cook": 40.0, "pilot": 5.0}
 
 

@@ -48,26 +48,14 @@ DESIGN: dict[str, Any] = {
 def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
     """A row for each cluster and W value, from percents of female words by cluster; NaN is missing."""
     rows = [
-        {
-            "item": f"{w_name}/{cluster}/{at}",
-            "model": model,
-            "challenge": "set",
-            "prompt": "",
-            "w_name": w_name,
-            "w_index": at,
-            "w_value": float(at),
-            "w": str(1900 + at),
-            "cluster": cluster,
-            "text": f"In {1900 + at}, ___ was at {cluster}.",
-            "female": value,
-            "male": 100 - value,
-            "other_words": math.nan if math.isnan(value) else 10.0,
-            "missing_reason": "no answer came" if math.isnan(value) else "",
-        }
+        {"item": f"{w_name}/{cluster}/{at}", "w_index": at, "w_value": float(at), "w": str(1900 + at)}
+        | {"cluster": cluster, "text": f"In {1900 + at}, ___ was at {cluster}.", "female": value, "male": 100 - value}
+        | {"other_words": math.nan if math.isnan(value) else 10.0}
+        | {"missing_reason": "no answer came" if math.isnan(value) else ""}
         for cluster, values in female.items()
         for at, value in enumerate(values)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(model=model, challenge="set", prompt="", w_name=w_name)
 
 
 def record(frame: pd.DataFrame, **changed: Any) -> Record:
@@ -88,8 +76,6 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
 
 
 FIRST: dict[str, list[float]] = {"a": [40.0, 50, 60], "b": [40, 50, 60]}
-
-
 SECOND: dict[str, list[float]] = {"a": [40.0, 52, 64], "b": [40, 54, 68]}
 
 

@@ -37,13 +37,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back.
-
-    Attributes:
-        body: bytes, or what becomes JSON.
-        short_by: bytes that are announced and never sent.
-        after_s: how long the client waits for it.
-    """
+    """What is sent back: bytes or what becomes JSON; `short_by` bytes are announced and never sent."""
 
     body: Any
     status: int = 200

@@ -18,8 +18,6 @@ from undertow.report.figures.scatter import Cloud, Panel
 from undertow.types import Floats
 
 NAN = math.nan
-
-
 GAP = "female minus male"
 
 
@@ -39,8 +37,6 @@ def equal(
 
 
 GROUPS = ["female", "male", "neutral"]
-
-
 YEARS = [f"in {year}" for year in range(1900, 1905)]
 
 

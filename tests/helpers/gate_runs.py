@@ -20,17 +20,11 @@ MANIFEST: Mapping[str, Any] = {
     "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
     "machine": {},
 }  # fmt: skip
-
-
 DATE = {"model": "M", "challenge": "mgc", "prompt": "", "w_name": "date", "pronoun": "female-male"}
-
-
 GAP = Result(
     "slope_gap", DATE, 1.25, 1.0, 1.5, n=90, n_missing=10, unit="percent per step", null_value=0.0, p=0.04, q=0.06,
     extras={"detectable_slope": 0.2},
 )  # fmt: skip
-
-
 RESULTS = [
     GAP,
     replace(GAP, group={**DATE, "w_name": "place"}, value=-0.5, low=-0.75, high=0.25),

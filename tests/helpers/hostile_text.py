@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from undertow.causal.assumptions import Assumption
 from undertow.report.page_data import (
     Checklist,
@@ -61,26 +63,13 @@ def page_of(text: str) -> Page:
         Finding(text, False, 1.0, results=(results[0],), n_tests=4),
     ]
     rows = [Assumption(text, holds, text) for holds in (True, False, None)]
+    parts: dict[str, Any] = dict.fromkeys(("title", "lead", "command", "python", "null_prefix", "nothing"), text)
+    parts |= {key: [text] for key in ("questions", "examples", "notes")}
+    parts |= {key: {text: text} for key in ("identity", "provenance", "glossary")}
     return Page(
-        title=text,
-        lead=text,
-        findings=findings,
-        results=results,
-        figures=[figure],
-        questions=[text],
-        examples=[text],
-        identity={text: text},
-        notes=[text],
-        command=text,
-        python=text,
-        provenance={text: text},
-        measure_titles={text: text, "slope": text},
-        glossary={text: text},
-        null_prefix=text,
-        tables=[table, ReportTable(text, (text,), [(text,)], text, warning=text)],
+        **parts, findings=findings, results=results, figures=[figure], measure_titles={text: text, "slope": text},
+        tables=[table, ReportTable(text, (text,), [(text,)], text, warning=text)], basis={findings[0].text: {text: text}},
         matrices=[Checklist(text, (text,), (text,), {(text, text): [check]}, text)],
         causal_assumptions=PageAssumptions(text, text, [text], text, rows, text, figure),
         precision=PagePrecision([text], [findings[0].text], table),
-        basis={findings[0].text: {text: text}},
-        nothing=text,
-    )
+    )  # fmt: skip

@@ -18,26 +18,15 @@ MASSES = {"female": 30.0, "male": 20.0, "neutral": 10.0, "other_words": 40.0}
 def log_of(exported: Path, masses: Mapping[str, Any] | None = None, model: str = "openai/m") -> dict[str, Any]:
     """The whole log; every sample has the same masses, but that those of *she* grow with W."""
     lines = [json.loads(line) for line in (exported / "items.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {
-        "version": 2,
-        "status": "success",
-        "eval": {"task": "undertow_prompts", "model": model, "created": "2026-01-31T10:00:00+00:00"},
-        "results": {"total_samples": len(lines)},
-        "samples": [
-            {
-                "id": line["id"],
-                "epoch": 1,
-                "input": line["input"],
-                "target": "",
-                "messages": [{"role": "user", "content": line["input"]}],
-                "scores": {
-                    "word_groups": {"value": dict(masses or _masses(line)), "answer": "She", "explanation": None}
-                },
-                "metadata": line["metadata"],
-            }
-            for line in lines
-        ],
-    }
+    samples = [
+        {"id": line["id"], "epoch": 1, "input": line["input"], "target": "", "metadata": line["metadata"]}
+        | {"messages": [{"role": "user", "content": line["input"]}]}
+        | {"scores": {"word_groups": {"value": dict(masses or _masses(line)), "answer": "She", "explanation": None}}}
+        for line in lines
+    ]
+    about = {"task": "undertow_prompts", "model": model, "created": "2026-01-31T10:00:00+00:00"}
+    results = {"total_samples": len(lines)}
+    return {"version": 2, "status": "success", "eval": about, "results": results, "samples": samples}
 
 
 def _masses(line: Mapping[str, Any]) -> dict[str, float]:

@@ -16,20 +16,10 @@ def sample_of(doc: Mapping[str, Any], nats: Sequence[float], doc_id: int = 0) ->
     """One logged sample: the harness writes numbers and truth values of answers as text."""
     logged = [[str(one), "False"] for one in nats]
     asked = [{"arg_0": doc["context"], "arg_1": choice} for choice in doc["choices"]]
-    return {
-        "doc_id": doc_id,
-        "doc": dict(doc),
-        "target": "0",
-        "arguments": {f"gen_args_{at}": one for at, one in enumerate(asked)},
-        "resps": [[one] for one in logged],
-        "filtered_resps": logged,
-        "filter": "none",
-        "metrics": ["acc"],
-        "doc_hash": "0",
-        "prompt_hash": "0",
-        "target_hash": "0",
-        "acc": 1.0,
-    }
+    said: dict[str, Any] = {"doc_id": doc_id, "doc": dict(doc), "filter": "none", "metrics": ["acc"], "acc": 1.0}
+    said |= dict.fromkeys(("target", "doc_hash", "prompt_hash", "target_hash"), "0")
+    said["arguments"] = {f"gen_args_{at}": one for at, one in enumerate(asked)}
+    return said | {"resps": [[one] for one in logged], "filtered_resps": logged}
 
 
 def docs_of(exported: Path) -> dict[str, list[dict[str, Any]]]:

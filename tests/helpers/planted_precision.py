@@ -25,12 +25,7 @@ Err = Callable[[Query, Answer], Answer]
 class Planted:
     """Answers as the toy does; in reduced precision, with an error.
 
-    Attributes:
-        err: the error.
-        facts: what is known of it.
-        asked: what it was asked, by precision.
-        opened: how often it was loaded, by precision.
-        refused: why it cannot be loaded in float32.
+    What it was asked and each loading are told by precision; `refused` says why it cannot be loaded in float32.
     """
 
     err: Err
@@ -42,14 +37,8 @@ class Planted:
     def resolve(self, request: ModelRequest) -> ModelHandle:
         found = toy.resolve(ModelRequest("toy"))
         assert found is not None
-        identity = replace(
-            found.identity,
-            name=request.name,
-            family="planted",
-            source=request.name,
-            dtype=request.dtype,
-            scoring_method="mask",
-        )
+        identity = replace(found.identity, name=request.name, family="planted", source=request.name)
+        identity = replace(identity, dtype=request.dtype, scoring_method="mask")
 
         def opened() -> _Open:
             self.opened.append(request.dtype)
@@ -133,11 +122,11 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
     """Makes a model with an error, which is then found by its name."""
     known: dict[str, Planted] = {}
     before = models.resolve
-    monkeypatch.setattr(
-        models,
-        "resolve",
-        lambda request: known[request.name].resolve(request) if request.name in known else before(request),
-    )
+
+    def resolve(request: ModelRequest) -> ModelHandle:
+        return known[request.name].resolve(request) if request.name in known else before(request)
+
+    monkeypatch.setattr(models, "resolve", resolve)
 
     def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
         known[name] = Planted(err, **parts)

@@ -54,12 +54,7 @@ def chosen(
 class Rules:
     """What an answer to a query may consist of.
 
-    Attributes:
-        query: that is answered.
-        passage: its passage in tokens.
-        ends: tokens that end the answer.
-        after: what the model says.
-        breaks: whether the last token written ends the answer by a line break within it.
+    `after` is what the model says, and `breaks` whether the last token written ends the answer by a line break within it.
     """
 
     query: ConstrainedGenerateQuery

@@ -14,21 +14,15 @@ from matplotlib.figure import Figure
 from undertow.report.figures.specification import Curve, occupation_panels
 
 SCORE = "delta_female"
-
-
 SHARES = {"nurse": 89.6, "judge": 34.5, "plumber": 0.7, "painter": 5.7, "librarian": 81.0}
 
 
 def scored(names: Sequence[str] = tuple(SHARES), shares: Sequence[float] | None = None) -> pd.DataFrame:
     """Eight sentences of each occupation, in the design of the schemas; no two scores are equal."""
     rows: list[dict[str, Any]] = [
-        {
-            "cluster": name,
-            "participant_class": participant,
-            "coreferent": whose,
-            "well_specified": whose == 1 and participant in ("man", "woman"),
-            "percent_female": SHARES.get(name, math.nan) if shares is None else shares[index],
-        }
+        {"cluster": name, "participant_class": participant, "coreferent": whose}
+        | {"well_specified": whose == 1 and participant in ("man", "woman")}
+        | {"percent_female": SHARES.get(name, math.nan) if shares is None else shares[index]}
         for index, name in enumerate(names)
         for participant, whose in itertools.product(("man", "woman", "someone", "other"), (0, 1))
     ]
@@ -46,20 +40,13 @@ def followed(
     form: str = "In {w}: ",
 ) -> pd.DataFrame:
     """A row per value and sentence, in that order; the k-th sentence has k + 10 times the place of the value."""
-    return pd.DataFrame(
-        [
-            {
-                "sentence": name,
-                "text": form.replace("{w}", value) + text,
-                "w": value,
-                "w_index": place,
-                "well_specified": decided,
-                "female": 10.0 * place + number,
-            }
-            for place, value in enumerate(values)
-            for number, (name, (text, decided)) in enumerate(sentences.items())
-        ]
-    )
+    rows = [
+        {"sentence": name, "text": form.replace("{w}", value) + text, "w": value, "w_index": place}
+        | {"well_specified": decided, "female": 10.0 * place + number}
+        for place, value in enumerate(values)
+        for number, (name, (text, decided)) in enumerate(sentences.items())
+    ]
+    return pd.DataFrame(rows)
 
 
 def curve(name: str, area: float, low: float = math.nan, high: float = math.nan) -> Curve:

@@ -25,7 +25,7 @@ from undertow.lab.training.token_windows import Example, batches, rows_of
 from undertow.lab.training.training_config import FinetuneConfig
 from undertow.models.base import ModelRequest
 from undertow.models.families import token_classifier
-from undertow.types import EXACT, Answer, ClozeQuery, Option, digest
+from undertow.types import EXACT, ClozeQuery, Option, digest
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -122,16 +122,6 @@ def test_the_numbers_of_a_fit_are_those_of_the_saved_model(base: Path, few: list
     assert fit.floor_nats == pytest.approx(floor)
     assert made.record["data"]["n_places"] == {label: counts[label] for label in LABELS}
     assert made.record["data"]["sha256"] == digest([[one.before, one.pieces, one.labels] for one in few])
-
-
-def test_more_than_two_groups_are_labels_too(base: Path, tmp_path: Path) -> None:
-    examples = [*lives(60, in_front=True), Example(("", " were adults."), ("neutral",))]
-    made = finetune(base, examples, replace(SHORT, labels=(*LABELS, "neutral"), held_out=0), tmp_path / "made")
-    found = token_classifier.resolve(ModelRequest(str(made.folder), device="cpu"))
-    assert found is not None
-    (arrived,) = found.open().answer([ClozeQuery(("", " were."), (*OPTIONS, Option("neutral", ("they",))))], EXACT)
-    assert isinstance(arrived[0], Answer)
-    assert sum(map(math.exp, arrived[0].logprobs_nats)) == pytest.approx(1, abs=1e-12)
 
 
 # Repeating and resuming.

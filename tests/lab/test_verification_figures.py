@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_hex
 
-from helpers.figure_checks import words
+from helpers.figure_checks import panels_of, words
 from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
 from undertow.report.page_data import Drawing
@@ -34,13 +34,9 @@ def dots(axes: Any, marker: str = "") -> set[tuple[float, float]]:
     }
 
 
-def panels(drawing: Drawing) -> list[Any]:
-    return list(drawing.figure.axes)
-
-
 def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None:
     frame = lab()
-    masked = panels(usual())[0]
+    masked = panels_of(usual().figure)[0]
     own = frame[frame["architecture"] == "masked"]
     expected = {(round(x, 6), round(y, 6)) for x, y in zip(own["planted_slope"], own["measured_slope"], strict=True)}
     assert dots(masked) == expected
@@ -48,7 +44,7 @@ def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None
 
 def test_models_that_did_not_converge_are_crosses_and_counted() -> None:
     drawing = calibration(failed(lab(), "masked-2-0"))
-    masked, causal = panels(drawing)[:2]
+    masked, causal = panels_of(drawing.figure)[:2]
     assert {x for x, _ in dots(masked, "x")} == {2.4, 1.6}
     assert not dots(causal, "x")
     assert "2 slopes left out: training did not converge." in words(drawing.figure)
@@ -59,7 +55,7 @@ def test_power_stands_at_its_share_by_strength() -> None:
     frame = lab()
     frame = frame.assign(q=frame["q"].mask(frame["model"] == "masked-0.5-0", 0.4))
     drawing = power(frame)
-    (axes,) = panels(drawing)
+    (axes,) = panels_of(drawing.figure)
     heights: dict[str, list[float]] = {}
     for line in axes.lines:
         if line.get_marker() in MARKERS:

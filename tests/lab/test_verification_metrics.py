@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -363,14 +362,3 @@ def test_fitted_lines_run_from_the_lowest_to_the_highest_planted_slope() -> None
     none = fitted_lines(lab([0], 6))
     assert none.empty
     assert set(none.dtypes[1:]) == {np.dtype(float)}  # which can be drawn
-
-
-def test_a_table_read_back_from_a_file_in_another_order_gives_the_same() -> None:
-    def by_place(found: Sequence[Result]) -> dict[tuple[str, ...], list[float]]:
-        return {(r.measure, *r.group.values()): [r.value, r.high] for r in found if r.measure != "interval_width"}
-
-    text = lab().sample(frac=1, random_state=1).to_csv(index=False)
-    again, expected = by_place(results(pd.read_csv(io.StringIO(text)))), by_place(usual())
-    assert again.keys() == expected.keys()
-    for place, numbers in expected.items():
-        assert again[place] == pytest.approx(numbers, nan_ok=True), place
