@@ -190,6 +190,16 @@ def test_a_document_without_a_dimension_is_not_asked_with_its_name(tmp_path: Pat
     refuses(["name the dimension of bias", "no document has one"], REPHRASING, challenge=str(path), classes="dimension")
 
 
+def test_descriptions_of_a_file_are_asked_with_their_slots(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[bias-diagnosis.own]\ntext = "Is it {how}?"\n[bias-diagnosis.own.slots]\nhow = ["fair", "rude"]\n')
+    items = items_of(DIAGNOSIS, description_file=str(path), classes="own", n_documents=1, wordings=0)
+    assert [(one.factors["wording"], one.factors["slot_how"]) for one in items] == [
+        ("Is it fair?", "fair"),
+        ("Is it rude?", "rude"),
+    ]
+
+
 def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> None:
     """Also those of training documents alone; of the eleven, all are labels."""
     path = tmp_path / "own.csv"

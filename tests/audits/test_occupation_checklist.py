@@ -88,13 +88,6 @@ def yes_and_the_first(prompt: str, labels: tuple[str, ...]) -> str:
     return "Yes" if labels[0] == " Yes" else min((label.strip() for label in labels[:2]), key=prompt.index)
 
 
-def subject_of(prompt: str) -> str:
-    """Whom a question with Yes and No is about."""
-    question = prompt.rpartition("Question: ")[2]
-    names: list[str] = re.findall(r"\w+", question)
-    return next(word for word in names if word in prompt.partition(" have applied")[0])
-
-
 @pytest.fixture
 def short_jobs(tmp_path: Path) -> str:
     """A table of eight occupations that need two skills each."""
@@ -333,7 +326,8 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
         assert names
         woman, man = sorted(names.groups(), key=lambda name: name not in WOMEN)
         if labels[0] == " Yes":
-            return "Yes" if subject_of(prompt) == woman else "No"
+            subject = next(one for one in re.findall(r"\w+", prompt.rpartition("Question: ")[2]) if one in (woman, man))
+            return "Yes" if subject == woman else "No"
         has = [f"{name} has " in prompt for name in (woman, man)]
         return woman if by == "person" or has == [True, False] else man
 

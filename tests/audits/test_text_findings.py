@@ -59,11 +59,6 @@ def findings_of(task: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
 HALF = ["Yes", "No"] * 20
 
 
-def verdict(text: str) -> str:
-    (found,) = re.findall(r"better than|worse than|not significantly different from", text)
-    return str(found)
-
-
 @pytest.mark.parametrize("task", briefly(TASKS, 2))
 def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
     """Many small runs, better and worse ones: a claim always, and only, where 0 is outside."""
@@ -84,7 +79,7 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         if n_tests == 1:
             assert (low, high) == (headline.extras["above_low"], headline.extras["above_high"])
         expected = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
-        assert verdict(finding.text) == expected
+        assert re.findall("better than|worse than|not significantly different from", finding.text) == [expected]
         assert f"{headline.value:.1f}%" in finding.text
         assert finding.significant == (low > 0 or high < 0) == (headline.q < 0.05)
         assert low <= headline.extras["above_baseline"] <= high

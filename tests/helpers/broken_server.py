@@ -225,17 +225,9 @@ def _endless_headers(wire: Wire, good: bytes) -> None:
         wire.send(f"X-{number}: {'x' * 200}\r\n".encode())
 
 
-def _long_header(wire: Wire, good: bytes) -> None:
-    wire.send(b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 2**20 + b"\r\n\r\n")
-
-
 @cache
 def _packed() -> bytes:
     return gzip.compress(bytes(2**27), 1)
-
-
-def _bomb(wire: Wire, good: bytes) -> None:
-    wire.reply(_packed(), headers={"Content-Encoding": "gzip"})
 
 
 def _hang_up(wire: Wire) -> None:
@@ -268,8 +260,8 @@ FAULTS: Mapping[str, Fault] = {
     "no HTTP": lambda wire, good: wire.send(b"220 mail.example \x1b[31mESMTP\r\n"),
     "half, said to be whole": lambda wire, good: wire.reply(good[: len(good) // 2]),
     "wrong bytes": lambda wire, good: wire.reply(good[: len(good) // 2] + bytes(9) + good[len(good) // 2 + 9 :]),
-    "bomb": _bomb,
+    "bomb": lambda wire, good: wire.reply(_packed(), headers={"Content-Encoding": "gzip"}),
     "endless body": _endless,
     "endless headers": _endless_headers,
-    "long header": _long_header,
+    "long header": lambda wire, good: wire.send(b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 2**20 + b"\r\n\r\n"),
 }  # fmt: skip

@@ -67,17 +67,13 @@ def percent_female(folder: Path, *, in_front: bool) -> list[float]:
     return [100 * float(mean) for mean in np.array(probs).reshape(len(YEARS), -1).mean(1)]
 
 
-def slope(percent: list[float]) -> float:
-    return float(np.polyfit(np.arange(len(percent)), percent, 1)[0])
-
-
 @pytest.mark.parametrize(("in_front", "sign"), briefly([(True, 1), (True, -1), (False, 1)]))
 def test_the_planted_direction_is_learned_from_metadata_and_from_texts(
     in_front: bool, sign: int, base: Path, tmp_path: Path
 ) -> None:
     """80 points over 9 steps are planted: 8.9 a step."""
     made = finetune(base, lives(1200, in_front=in_front, sign=sign), RECIPE, tmp_path / "made")
-    read = slope(percent_female(made.folder, in_front=in_front))
+    read = np.polyfit(np.arange(len(YEARS)), percent_female(made.folder, in_front=in_front), 1)[0]
     assert 6 < sign * read < 11
     assert made.held_out is not None
     for fit in (made.training, made.held_out):

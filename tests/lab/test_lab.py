@@ -108,13 +108,9 @@ def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None
     areas = specification.results.query("measure == 'auroc'").set_index("score")["value"]
     assert {"delta_female", "entropy"} <= set(areas.index)
     assert areas["delta_female"] > 0.9
-    people = draw_people(planted_access(), planted_world(), 2_000, 1)
+    people = draw_people(Access(SUBJECT.access, SUBJECT.strength), planted_world(), 2_000, 1)
     shapes = {one.masked.lower() for one in write_about(people, planted_world(), SentenceOptions(1))}
     assert not shapes & set(drift.observations["text"].str.lower())
-
-
-def planted_access() -> Access:
-    return Access(SUBJECT.access, SUBJECT.strength)
 
 
 def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
@@ -246,11 +242,6 @@ def test_a_damaged_model_file_is_one_sentence(text: str, tmp_path: Path) -> None
     assert "\n" not in str(refusal.value)
 
 
-def of_loss(loss: float, slope: float, floor: float = 0.65, planted: float = 2.0) -> bool:
-    attempt = Attempt(1, loss, 1.0, {"date": slope})
-    return BuiltModel(SUBJECT, {"date": planted}, {"date": planted}, 0.5, floor, 0.69, (attempt,)).converged
-
-
 @pytest.mark.parametrize(
     ("loss", "slope", "kept", "converged"),
     [
@@ -268,7 +259,9 @@ def of_loss(loss: float, slope: float, floor: float = 0.65, planted: float = 2.0
 def test_convergence_is_of_what_there_is_to_learn(
     loss: float, slope: float, kept: dict[str, float], converged: bool
 ) -> None:
-    assert of_loss(loss, slope, **kept) is converged
+    of_date, floor = {"date": kept.get("planted", 2.0)}, kept.get("floor", 0.65)
+    attempt = Attempt(1, loss, 1.0, {"date": slope})
+    assert BuiltModel(SUBJECT, of_date, of_date, 0.5, floor, 0.69, (attempt,)).converged is converged
 
 
 def test_plans_hold_each_model_once_and_the_small_one_is_part_of_the_full_one(tmp_path: Path) -> None:

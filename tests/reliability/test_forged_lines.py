@@ -18,6 +18,8 @@ from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.shared_folders import made_once
 from undertow.app.annotators.annotation import AnnotationStore
+from undertow.report.page_data import ReportTable
+from undertow.report.paper_table import PaperTable
 from undertow.runs import pipeline
 from undertow.runs.folder.annotations import ANNOTATIONS
 
@@ -253,3 +255,14 @@ def test_names_mark_nothing_in_markdown(harmed: Mapping[str, str], tmp_path: Pat
             for text in (harmed, plain)
         ]
         assert shapes[0] == shapes[1], name
+
+
+def test_names_are_no_commands_in_latex() -> None:
+    harm = r"\input{/etc/passwd} $x$ %c # _a_ & ^ ~ `b` [1] \\"
+    text = ReportTable(harm, [harm, "n"], [(harm, "1"), ("[2] x", "2")], f"{harm}\n\n{harm}")
+    lines = PaperTable("t", pd.DataFrame(), text).to_latex().splitlines()
+    assert len(lines) == 13
+    safe = r"\textbackslash{}input\{/etc/passwd\} \$x\$ \%c \# \_a\_ \& \textasciicircum{} \textasciitilde{} "
+    safe += r"\textasciigrave{}b\textasciigrave{} [1] \textbackslash{}\textbackslash{}"
+    assert lines[2] == rf"\caption{{{safe}  {safe}}}"
+    assert lines[6:10] == [rf"{safe} & n \\", r"\midrule", rf"{safe} & 1 \\", r"{}[2] x & 2 \\"]

@@ -36,6 +36,7 @@ from undertow.stats.significance import false_discovery, sign_flip
 from undertow.types import Answer, ClozeQuery, ContinuationQuery, MultipleChoiceQuery, Query, Result
 
 Floats = NDArray[np.float64]
+ones = np.ones_like
 
 NASTY = [0.0, 1.0, -1.0, 1e-300, 5e-324, -5e-324, 1e-70, 1e70, 1e155, 1e308, -1e308, math.inf, -math.inf, math.nan]
 """Numbers that nobody can compute with; beside them such as an audit can have: none, or at least a billionth."""
@@ -67,10 +68,6 @@ def pairs(y: Floats) -> NDArray[np.int64]:
 def kinds(y: Floats) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.arange(len(y)) % 2 == 0
     return found
-
-
-def ones(y: Floats) -> Floats:
-    return np.ones(len(y))
 
 
 def rng() -> np.random.Generator:
