@@ -161,6 +161,13 @@ def test_a_damaged_checkpoint_or_record_is_refused_by_name(tmp_path: Path) -> No
             train(lessons(), SMALL, folder)
 
 
+def test_a_training_of_another_recipe_or_on_other_texts_is_not_taken_up(tmp_path: Path) -> None:
+    train(lessons(), SMALL, tmp_path / "it")
+    for n_texts, seed, said in ((64, 5, r"another training \(seed 1, not 5\)"), (62, 1, "on other texts")):
+        with pytest.raises(UndertowError, match=said):
+            train(lessons(n_texts), replace(SMALL, seed=seed), tmp_path / "it")
+
+
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     order = training._Corpus.from_examples(lessons(50), SMALL).batches(SMALL)
     batches = [next(order) for _ in range(4)]
