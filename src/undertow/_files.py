@@ -5,11 +5,15 @@ Devices and pipes are refused, since they may never end.
 
 from __future__ import annotations
 
+import codecs
+import hashlib
 import json
 import re
 import stat
 import tomllib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -37,6 +41,17 @@ class TooLargeError(ValueError):
     """A table is larger than its limit."""
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Refuse a path that the system cannot read, for example because its name is too long."""
+    try:
+        yield
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    except ValueError as error:
+        raise UndertowError(f"{str(path)!r}: cannot be read ({error}); check the path") from error
+
+
 def read_file(path: Path, max_bytes: int, what: str) -> bytes:
     """The bytes of a regular file.
 
@@ -49,12 +64,9 @@ def read_file(path: Path, max_bytes: int, what: str) -> bytes:
         UndertowError: the file is missing, not regular, too large or unreadable.
     """
     n_bytes = file_size(path)
-    try:
-        # Read in pieces: a growing file stays within the limit, and a single `read` would allocate the whole limit.
-        with path.open("rb") as file:
-            content = b"".join(islice(iter(lambda: file.read(_CHUNK_BYTES), b""), max_bytes // _CHUNK_BYTES + 1))
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    # Read in pieces: a growing file stays within the limit, and a single `read` would allocate the whole limit.
+    with readable(path), path.open("rb") as file:
+        content = b"".join(islice(iter(lambda: file.read(_CHUNK_BYTES), b""), max_bytes // _CHUNK_BYTES + 1))
     if len(content) > max_bytes:
         size = max(n_bytes, len(content)) / 2**20
         raise UndertowError(f"{path}: {size:.0f} MiB is too large for {what}; the limit is {max_bytes / 2**20:.0f} MiB")
@@ -62,28 +74,15 @@ def read_file(path: Path, max_bytes: int, what: str) -> bytes:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Whether the path is a regular file.
-
-    Raises:
-        UndertowError: the system refuses the path, for example because the name is too long.
-    """
-    return _check_path(path, path.is_file)
+    """Whether the path is a regular file; errors are those of `readable`."""
+    with readable(path):
+        return path.is_file()
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path is a folder.
-
-    Raises:
-        UndertowError: the system refuses the path, for example because the name is too long.
-    """
-    return _check_path(path, path.is_dir)
-
-
-def _check_path(path: Path, check: Callable[[], bool]) -> bool:
-    try:
-        return check()
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    """Whether the path is a folder; errors are those of `readable`."""
+    with readable(path):
+        return path.is_dir()
 
 
 def path_exists(path: Path) -> bool:
@@ -98,17 +97,9 @@ def path_exists(path: Path) -> bool:
 
 
 def file_size(path: Path) -> int:
-    """Size of a regular file in bytes.
-
-    Raises:
-        UndertowError: the file is missing or not regular.
-    """
-    try:
+    """Size of a regular file in bytes; a missing file, a folder, a pipe and a device are refused."""
+    with readable(path):
         status = path.stat()
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    except ValueError as error:
-        raise UndertowError(f"{str(path)!r}: cannot be read ({error}); check the path") from error
     if stat.S_ISDIR(status.st_mode):
         raise UndertowError(f"{path}: cannot be read (Is a directory); check the path")
     if not stat.S_ISREG(status.st_mode):
@@ -120,12 +111,16 @@ def decode_text(content: bytes, path: Path) -> str:
     """Decode UTF-8 with or without a byte order mark; every line ends with a line feed.
 
     Raises:
-        UndertowError: the content is not UTF-8; the message names the byte.
+        UndertowError: the content is not UTF-8, or has a zero byte; the message names the line.
     """
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        text = content.decode("utf-8-sig")
+        text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is not text"
     except UnicodeDecodeError as error:
-        raise UndertowError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
+        text, bad, problem = "", error.start, f"byte {error.start} is not UTF-8"
+    if bad >= 0:
+        line = content.count(b"\n", 0, bad) + 1
+        raise UndertowError(f"{path}, line {line}: {problem}; save the file as plain UTF-8 text")
     return with_line_feeds(text)
 
 
@@ -145,11 +140,7 @@ def toml_text(text: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        ValueError: the text is not TOML, is nested too deeply, or has a key of too many parts; names the line if possible.
-    """
+    """Parse TOML; a `ValueError`, with the line if possible, for other text, deep nesting and a key of too many parts."""
     if _LONG_KEY.search(text):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
     try:
@@ -158,6 +149,14 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     _check_depth(table)
     return table
+
+
+def toml_table(text: str, where: str) -> dict[str, Any]:
+    """Parse TOML; raises `UndertowError` where `parse_toml` raises; `where` names the file."""
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is not valid TOML: {first_line(error)}") from error
 
 
 def parse_json(text: str | bytes, *, unique_names: bool = True) -> Any:
@@ -228,6 +227,12 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if types.is_string(kind) or types.is_string_view(kind) else kind
 
 
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file (64 hex digits)."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def is_encodable(value: str) -> bool:
     """Whether a text can be encoded; JSON may hold a lone surrogate, which cannot."""
     try:
@@ -274,8 +279,7 @@ def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     pairs_by_name = dict(pairs)
     if len(pairs_by_name) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
         raise ValueError(f"{twice[:60]!r} occurs twice")
     return pairs_by_name
 

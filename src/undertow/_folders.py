@@ -97,6 +97,17 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         Path(draft).unlink(missing_ok=True)
 
 
+def write_whole(path: Path, text: str, fix: str) -> Path:
+    """Write a text file whole, in a new folder if need be, and return its path; `fix` ends the message of an error."""
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(text)
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be written ({error.strerror or error}); {fix}") from error
+    return path
+
+
 def remove_stale_drafts(parent: Path, prefix: str) -> None:
     """Remove the drafts of processes that have ended."""
     if not (drafts := list(parent.glob(f"{prefix}*")) if parent.is_dir() else []):
@@ -143,11 +154,7 @@ def _try_lock(lock: int) -> bool | None:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Names in a folder that a command is to write; empty if the folder does not exist yet.
-
-    Raises:
-        UndertowError: it cannot be written, or it or a folder above it is a file.
-    """
+    """Names in a folder that a command is to write, none if it does not exist yet; refuses one that cannot be written or created."""
     if "\0" in str(folder):
         raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
     try:

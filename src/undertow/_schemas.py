@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -49,19 +50,24 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _distinct(values: list[str]) -> list[str]:
+def distinct(values: list[str]) -> list[str]:
+    """Refuse a list that repeats a text."""
     if (twice := next((value for value, n in Counter(values).items() if n > 1), None)) is not None:
         raise ValueError(f"{twice!r} is listed more than once; write it once")
     return values
 
 
 Text = Annotated[str, AfterValidator(_not_blank)]
-Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
+Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(distinct)]
+
+
+adapter_of: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""The validator of a type, made once."""
 
 
 def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
     """Validate a value; raises `UndertowError` for a missing or unknown key or an invalid value; `where` names the file."""
-    adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
+    adapter: TypeAdapter[T] = schema if isinstance(schema, TypeAdapter) else adapter_of(schema)
     try:
         return adapter.validate_python(value)
     except ValidationError as error:

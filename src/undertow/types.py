@@ -303,20 +303,12 @@ def query_json(query: Query) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
-
-    Raises:
-        UndertowError: as `to_utf8`.
-    """
+    """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits; errors are those of `to_utf8`."""
     return hashlib.sha256(to_utf8(canonical_json(value))).hexdigest()
 
 
 def to_utf8(text: str) -> bytes:
-    """The text in UTF-8.
-
-    Raises:
-        UndertowError: it holds a lone surrogate; the message quotes its surroundings.
-    """
+    """The text in UTF-8; a lone surrogate is an `UndertowError` that quotes its surroundings."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
