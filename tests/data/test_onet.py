@@ -51,8 +51,8 @@ def release(folder: Path) -> Path:
 
 
 def test_top_elements_by_importance_and_ties_by_the_alphabet(tmp_path: Path) -> None:
-    found = read_onet(release(tmp_path), {"nurse": NURSE}, 2)
-    assert found.by_occupation == {
+    found, notes = read_onet(release(tmp_path), {"nurse": NURSE}, 2)
+    assert found == {
         "nurse": (
             Rating("Listening", "skill", 4.12),
             Rating("Speaking", "skill", 3.5),
@@ -60,27 +60,27 @@ def test_top_elements_by_importance_and_ties_by_the_alphabet(tmp_path: Path) -> 
             Rating("Near Vision", "ability", 3.0),
         )
     }
-    assert found.notes == ()
+    assert notes == []
 
 
 @pytest.mark.parametrize("pattern", ["25-1xxx.00", "25-11XX", "25-11xx.0x"])
 def test_a_pattern_is_the_mean_over_the_codes_that_rate_an_element(pattern: str, tmp_path: Path) -> None:
-    found = read_onet(release(tmp_path), {"professor": pattern})
-    assert found.by_occupation["professor"] == (
+    found, notes = read_onet(release(tmp_path), {"professor": pattern})
+    assert found["professor"] == (
         Rating("Speaking", "skill", 3.25),  # (3.00 + 3.50) / 2
         Rating("Writing", "skill", 3.0),  # (4.00 + 2.00) / 2
         Rating("Fine Arts", "knowledge", 4.0),
         Rating("Law", "knowledge", 3.25),
         Rating("Memory", "ability", 2.0),
     )
-    (imprecise,) = found.notes
+    (imprecise,) = notes
     assert "Speaking of professor" in imprecise
 
 
 def test_who_is_not_rated_in_every_category_is_left_out_and_noted(tmp_path: Path) -> None:
-    found = read_onet(release(tmp_path), {"senator": "11-1031.00", "nurse": NURSE, "poet": POET})
-    assert list(found.by_occupation) == ["nurse"]
-    left_out, imprecise = found.notes
+    found, notes = read_onet(release(tmp_path), {"senator": "11-1031.00", "nurse": NURSE, "poet": POET})
+    assert list(found) == ["nurse"]
+    left_out, imprecise = notes
     assert "senator (11-1031.00, no skill or knowledge or ability)" in left_out
     assert "poet (27-3043.05, no knowledge or ability)" in left_out
     assert "Repairing of nurse" in imprecise
@@ -123,11 +123,11 @@ def rebuild(folder: Path, wide: Path) -> None:
 def test_the_reference_table_of_all_62_occupations(reference_data: Path, tmp_path: Path) -> None:
     rebuild(tmp_path, reference_data / "onet/importance_wide.csv.gz")
     wanted = {one["occupation"]: one["soc_code"] for one in rows_of(reference_data / "onet/occupation_soc_map.tsv")}
-    found = read_onet(tmp_path, wanted, 6)
+    found, notes = read_onet(tmp_path, wanted, 6)
     assert len(wanted) == 62
-    assert found.notes == ()
+    assert notes == []
     # six of each category, of which the table has five and the importance of the sixth
-    told = [(name, found.by_occupation[name][place : place + 6]) for name in wanted for place in (0, 6, 12)]
+    told = [(name, found[name][place : place + 6]) for name in wanted for place in (0, 6, 12)]
     assert [
         (name, one.category, one.element, f"{one.importance:.2f}", f"{six[5].importance:.2f}")
         for name, six in told

@@ -148,7 +148,10 @@ def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(t
 
 
 def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() -> None:
-    assert_refused(("twice",), data.load("mgc").items, [data.load_covariate("date"), data.load_covariate("date")])
+    date = data.load_covariate("date")
+    assert_refused(("two lists called 'date'",), data.load("mgc").items, [date, date])
+    # The results call a sentence without W so.
+    assert_refused(("'none'",), data.load("mgc").items, [replace(date, name="none")])
     chosen = data.load("mgt-icml")
     assert chosen.items([data.load_covariate("subreddit")])
     only = replace(chosen, templates=chosen.templates[:2])

@@ -165,6 +165,8 @@ def test_a_saved_challenge_holds_what_was_given() -> None:
         ("a \ud800", "lone surrogate"),
     ):
         assert_refused(("challenge", says), save_challenge, {"inner": {"n": value}})
+    halved = pd.DataFrame({"sentence": ["a \ud800"]}, dtype=object)
+    assert_refused(("challenge", "lone surrogate"), save_challenge, halved)
 
 
 def test_values_of_w_are_given_as_a_dict_of_lists(tmp_path: Path) -> None:

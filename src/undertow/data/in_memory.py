@@ -6,14 +6,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from undertow._files import LONE_SURROGATE, toml_text
-from undertow._folders import cache_folder, whole_file
+from undertow._files import toml_text
+from undertow._folders import cache_folder, write_whole
+from undertow.data.text_files import error_place
 from undertow.errors import UndertowError
+from undertow.types import to_utf8
 
 MAX_TITLE_CHARS = 40
 """Of a title, in the name of its file."""
@@ -39,17 +40,20 @@ def save_challenge(given: Mapping[str, Any] | Table) -> Path:
         UndertowError: a value is not allowed in such a file, or the file cannot be written.
     """
     title = ""
-    with _refuse_surrogates("challenge"):
-        if isinstance(given, Mapping):
-            lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
-            text, suffix = "".join(lines), ".toml"
-            title = str(given.get("title") or "")
-        else:
+    if isinstance(given, Mapping):
+        lines = [f"{toml_text(str(key))} = {_toml(value, str(key))}\n" for key, value in given.items()]
+        text, suffix = "".join(lines), ".toml"
+        title = str(given.get("title") or "")
+    else:
+        suffix = ".csv"
+        try:
             # pandas stores integers with missing values as floats: 1 would be written as 1.0.
-            text, suffix = str(given.convert_dtypes().to_csv(index=False)), ".csv"
-        digest = _digest(text)
+            text = str(given.convert_dtypes().to_csv(index=False))
+        except UnicodeEncodeError as error:
+            text = error.object  # which `_digest` refuses
+    digest = _digest(text, "challenge")
     name = re.sub(r"[^a-z0-9]+", "-", title[:MAX_TITLE_CHARS].lower()).strip("-") or "challenge"
-    return _save(cache_folder() / "challenges" / f"{name}-{digest}{suffix}", text)
+    return write_whole(cache_folder() / "challenges" / f"{name}-{digest}{suffix}", text, "free space")
 
 
 def save_lists(given: Mapping[str, Sequence[str | int | float]]) -> list[Path]:
@@ -70,37 +74,18 @@ def save_lists(given: Mapping[str, Sequence[str | int | float]]) -> list[Path]:
         if wrong := [line for line in lines if len(line.splitlines()) != 1]:
             raise UndertowError(f"w: {name} has the value {wrong[0]!r}; write each value on one line")
         text = "".join(f"{line}\n" for line in lines)
-        with _refuse_surrogates("w"):
-            path = cache_folder() / "lists" / _digest(text) / f"{name}.txt"
+        path = cache_folder() / "lists" / _digest(text, "w") / f"{name}.txt"
         if "," in str(path):
             raise UndertowError(
                 f"w: the cache folder {cache_folder()} has a comma; set UNDERTOW_CACHE to another folder"
             )
-        paths.append(_save(path, text))
+        paths.append(write_whole(path, text, "free space"))
     return paths
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
-
-
-@contextmanager
-def _refuse_surrogates(where: str) -> Iterator[None]:
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        around = error.object[max(0, error.start - 30) : error.end + 30]
-        raise UndertowError(f"{where}: {around!r} {LONE_SURROGATE}, which no model can read; replace it") from error
-
-
-def _save(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(text)
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be written ({error.strerror or error}); free space") from error
-    return path
+def _digest(text: str, where: str) -> str:
+    with error_place(where):
+        return hashlib.sha256(to_utf8(text)).hexdigest()[:8]
 
 
 def _toml(value: Any, where: str) -> str:

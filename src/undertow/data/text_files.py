@@ -5,7 +5,6 @@ Cells of a .tsv are literal; those of a .csv may be quoted.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import io
@@ -17,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
-from undertow._files import csv_value, decode_text, file_size, parse_toml, read_file, with_line_feeds
+from undertow._files import csv_value, decode_text, file_size, read_file, readable, toml_table
 from undertow._schemas import check
 from undertow.errors import UndertowError, closest, counted
 
@@ -50,11 +49,7 @@ def read_text(path: Path) -> str:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
-    text = read_text(path)
-    try:
-        return parse_toml(text)
-    except ValueError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+    return toml_table(read_text(path), str(path))
 
 
 def add_group(groups: dict[str, list[str]], typed: str) -> str:
@@ -114,19 +109,14 @@ class TableRow(BaseModel):
 
 
 def read_records(path: Path, schema: type[Record], endings: Sequence[str] = ENDINGS) -> list[tuple[int, Record]]:
-    """The rows of a table by a schema, each with its first line; empty cells have the default value, if any.
-
-    Raises:
-        UndertowError: a required column is missing, or a cell is invalid; names the line.
-    """
+    """The rows of a table by a schema, each with its first line; empty cells have the default value, if any. Errors name the line."""
     needed = [field.alias or name for name, field in schema.model_fields.items() if field.is_required()]
     own = {*schema.model_fields, *(field.alias for field in schema.model_fields.values())}
-    adapter, records = TypeAdapter(schema), []
     rows = read_rows(path, needed, endings)
-    columns = [name for name in rows[0][1] if name in own]
+    columns, records = [name for name in rows[0][1] if name in own], []
     for line, row in rows:
         cells = {name: cell for name in columns if (cell := row[name].strip()) or name in needed}
-        records.append((line, check(adapter, cells, f"{path}, line {line}")))
+        records.append((line, check(schema, cells, f"{path}, line {line}")))
     return records
 
 
@@ -139,7 +129,7 @@ def plain_name(path: Path) -> str:
 def header(path: Path) -> tuple[str, ...]:
     """The names of a table's columns, from its first 64 KiB."""
     first = _read_bytes(path, MAX_HEADER_BYTES).partition(b"\n")[0]
-    columns = tuple(cell.strip() for _, cells in _records(path, _decode(first, path)) for cell in cells)
+    columns = tuple(cell.strip() for _, cells in _records(path, decode_text(first, path)) for cell in cells)
     if not columns:
         raise UndertowError(EMPTY.format(path=path))
     return columns
@@ -173,7 +163,7 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:
         raise UndertowError(f"{path}: is too large for a table; the limit is {max_bytes // 2**20} MiB")
-    text = _decode(content, path)
+    text = decode_text(content, path)
     del content
     records: list[tuple[int, list[str]]] = []
     n_cells = 0
@@ -197,27 +187,13 @@ def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[in
 
 def _read_bytes(path: Path, n_bytes: int) -> bytes:
     file_size(path)
-    try:
-        with path.open("rb") as file:
-            is_packed = file.read(len(_GZIP)) == _GZIP
-            file.seek(0)
+    with readable(path), path.open("rb") as file:
+        is_packed = file.read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        try:
             return gzip.GzipFile(fileobj=file).read(n_bytes) if is_packed else file.read(n_bytes)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UndertowError(f"{path}: is not a whole gzip file ({error}); fetch or pack it again") from error
-    except OSError as error:
-        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _decode(content: bytes, path: Path) -> str:
-    content = content.removeprefix(codecs.BOM_UTF8)
-    try:
-        text, bad, problem = content.decode(), content.find(b"\0"), "a zero byte is not text"
-    except UnicodeDecodeError as error:
-        text, bad, problem = "", error.start, f"byte {error.start} is not UTF-8"
-    if bad >= 0:
-        line = content.count(b"\n", 0, bad) + 1
-        raise UndertowError(f"{path}, line {line}: {problem}; save the file as plain UTF-8 text")
-    return with_line_feeds(text)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UndertowError(f"{path}: is not a whole gzip file ({error}); fetch or pack it again") from error
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:

@@ -72,11 +72,7 @@ class ChallengeDraft:
 
 
 def parse_sentence(answer: str) -> str:
-    """Parse a sentence with `{w}` and a blank, which may be `___` or another of `MARKS`, into a template.
-
-    Raises:
-        UndertowError: one of the two is missing, or there is an unknown placeholder.
-    """
+    """Parse a sentence with `{w}`, a blank (`___` or another of `MARKS`) and no other placeholder into a template."""
     text, holes = _template(answer)
     if "w" not in holes:
         raise UndertowError(f"sentence {answer!r} has no place for W; write {{w}} where its value goes")
@@ -84,11 +80,7 @@ def parse_sentence(answer: str) -> str:
 
 
 def parse_control(answer: str, groups: Sequence[str]) -> tuple[str, str]:
-    """Parse a control sentence `GROUP: sentence`, with a blank but no place for W, into its group and template.
-
-    Raises:
-        UndertowError: the group is unknown, or the sentence has no blank or has a place for W.
-    """
+    """Parse a control sentence `GROUP: sentence`, with a blank but no place for W, into its group, one of `groups`, and template."""
     gold, colon, sentence = (part.strip() for part in answer.partition(":"))
     if not colon or gold not in groups:
         raise UndertowError(

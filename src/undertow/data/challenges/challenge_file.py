@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from undertow._files import is_plain_file, parse_toml
-from undertow._schemas import Schema, Text, Texts, check
+from undertow._files import is_plain_file, toml_table
+from undertow._schemas import Schema, Text, Texts, check, distinct
 from undertow.data.challenges.challenge_set import ChallengeSet, Words
 from undertow.data.sentences.sentence_set import BOUNDS, check_group_names
 from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
@@ -72,9 +72,7 @@ def _w_by_name(given: Any) -> Any:
         return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
-    if (twice := first_repeat(names)) is not None:
-        raise ValueError(f"{twice!r} is listed more than once; write it once")
-    return dict.fromkeys(names)
+    return dict.fromkeys(distinct(names))
 
 
 def _check_word_list(name: str) -> str:
@@ -146,11 +144,7 @@ def load_text(text: str, where: str) -> ChallengeSet:
     Raises:
         UndertowError: the text is invalid, or its sentences cannot be generated.
     """
-    try:
-        table = parse_toml(text)
-    except ValueError as error:
-        raise UndertowError(f"{where}: is not valid TOML: {error}") from error
-    chosen = _challenge(Path(where).stem, table, ("", ""), where)
+    chosen = _challenge(Path(where).stem, toml_table(text, where), ("", ""), where)
     chosen.items()
     chosen.control_items()
     return chosen

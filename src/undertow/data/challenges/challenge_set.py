@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_size
-from undertow.data.templates.covariates import Covariate
+from undertow.data.templates.covariates import Covariate, check_covariates
 from undertow.data.templates.template import Template
 from undertow.errors import UndertowError
 from undertow.types import Factor, Item, canonical_json, query_json, to_utf8
@@ -81,9 +81,7 @@ class ChallengeSet:
                     "or put W in front of every sentence with --inject 'In {w}: '"
                 )
         chosen = covariates or self.covariates
-        names = [covariate.name for covariate in chosen]
-        if len(set(names)) < len(names):
-            raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
+        check_covariates(chosen)
         check_size(self.name, self.n_items(chosen))
         return [item for covariate in chosen for item in self._of_covariate(covariate)]
 

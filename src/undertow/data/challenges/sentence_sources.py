@@ -36,11 +36,7 @@ Words = Sequence[tuple[str, str]]
 
 
 def parse_options(text: str) -> Words:
-    """Word groups from one line, such as `female: she, her; male: he, him`.
-
-    Raises:
-        UndertowError: fewer than two groups, a group without words or given twice, or a word in two groups.
-    """
+    """Word groups from one line, such as `female: she, her; male: he, him`: two or more, each with words of its own."""
     table: dict[str, list[str]] = {}
     if not text.strip(" ;"):
         raise UndertowError(f"options {text!r}: have no groups; write them as in 'yes: is; no: is not'")

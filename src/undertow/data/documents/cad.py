@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from undertow._files import read_file
+from undertow._files import sha256_of
 from undertow._folders import data_folder
 from undertow.data.documents.document_set import (
     CATEGORIES,
@@ -111,11 +111,11 @@ def load_published() -> DocumentSet:
     path = data_folder(NAME) / Path(FULL).stem / FULL
     if not path.is_file():
         save_download(_fetch_full_file(), path)
+    documents = read_cad(path)
     note = (
         f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
-        f" itself is published (here SHA-256 {hashlib.sha256(read_file(path, MAX_TABLE_BYTES, NAME)).hexdigest()})"
+        f" itself is published (here SHA-256 {sha256_of(path)})"
     )
-    documents = read_cad(path)
     return replace(documents, notes=(*documents.notes, note))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,13 +36,7 @@ def is_documents(name: str) -> bool:
         return True
     if not is_plain_file(path) or not name.lower().endswith(ENDINGS):
         return False
-    columns = set(header(path))
-    return bool(
-        {"text", "biased"} <= columns
-        or {"span", "rephrasing"} <= columns
-        or cad.is_full(columns)
-        or cad.is_split(columns)
-    )
+    return _reader_of(header(path)) is not None
 
 
 def may_offend(name: str) -> bool:
@@ -79,7 +73,7 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
     elif is_folder(path):
         documents = cad.read_folder(path)
     elif is_plain_file(path) or name.lower().endswith(ENDINGS):
-        documents = _read_table(path)
+        documents = (_reader_of(header(path)) or read_documents)(path)
     else:
         raise UndertowError(
             f"there are no documents called {name!r} and no such file: use {', '.join(NAMED)}, a file that ends in"
@@ -88,14 +82,15 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
     return _with_rephrasings(documents, Path(rephrasings)) if rephrasings else documents
 
 
-def _read_table(path: Path) -> DocumentSet:
-    columns = header(path)
+def _reader_of(columns: Collection[str]) -> Callable[[Path], DocumentSet] | None:
+    """What reads a table of documents with these columns; None for another table."""
     if cad.is_full(columns):
-        return cad.read_cad(path)
+        return cad.read_cad
     if cad.is_split(columns):
-        return cad.read_splits([path])
-    is_pairs = {"span", "rephrasing"} <= set(columns) and "biased" not in columns
-    return read_rephrase_pairs(path) if is_pairs else read_documents(path)
+        return lambda path: cad.read_splits([path])
+    if {"span", "rephrasing"} <= {*columns}:
+        return read_documents if "biased" in columns else read_rephrase_pairs
+    return read_documents if {"text", "biased"} <= {*columns} else None
 
 
 def _with_rephrasings(documents: DocumentSet, path: Path) -> DocumentSet:

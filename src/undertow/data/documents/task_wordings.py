@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
-from undertow._schemas import Schema, Text, check
+from undertow._schemas import Schema, Text, check, distinct
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
@@ -151,17 +151,17 @@ def _load_published() -> Mapping[str, tuple[Wording, ...]]:
 
 def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
     entry = table[kind]
-    if "again" in entry:
-        classes = {form: _slots(table[form]) for form in table[kind]["again"]}
-        shared = set.intersection(*(set(slots) for slots in classes.values()))
-        variants = []
-        for form, slots in classes.items():
-            for wording in _cross(task, kind, [table[form]["text"]], slots | _slots(table[kind])):
-                of_form = [level for slot, level in wording.slots.items() if slot not in shared]
-                rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
-                variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
-        return variants
-    return _cross(task, kind, [entry["text"]], _slots(entry))
+    if "again" not in entry:
+        return _cross(task, kind, [entry["text"]], _slots(entry))
+    classes = {form: _slots(table[form]) for form in entry["again"]}
+    shared = set.intersection(*(set(slots) for slots in classes.values()))
+    variants = []
+    for form, slots in classes.items():
+        for wording in _cross(task, kind, [table[form]["text"]], slots | _slots(entry)):
+            of_form = [level for slot, level in wording.slots.items() if slot not in shared]
+            rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
+            variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
+    return variants
 
 
 def _slots(entry: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
@@ -188,15 +188,13 @@ def _levels_by_name(words: Any) -> Any:
     """A list of words names each level by its word."""
     if not isinstance(words, list | Mapping) or not words:
         raise ValueError('needs a list of words, such as ["bias", "prejudice"]')
-    if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        if (twice := first_repeat(words)) is not None:
-            raise ValueError(f"{twice!r} is listed more than once; write it once")
-    elif isinstance(words, list):
-        raise ValueError(f"{next(word for word in words if not isinstance(word, str))!r} is not a text; quote it")
-    levels = words if isinstance(words, Mapping) else {word: word for word in words}
-    if not all(name.strip() for name in levels):
+    if isinstance(words, list):
+        if others := [word for word in words if not isinstance(word, str)]:
+            raise ValueError(f"{others[0]!r} is not a text; quote it")
+        words = {word: word for word in distinct(words)}
+    if not all(name.strip() for name in words):
         raise ValueError('an empty word has no name; write { "(none)" = "" } instead of a list')
-    return levels
+    return words
 
 
 def _check_task(task: str) -> str:

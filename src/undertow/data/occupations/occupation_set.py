@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from undertow._schemas import check
 from undertow.data.documents.document_set import is_reserved_name, unused_columns
@@ -266,11 +266,11 @@ def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationS
             raise UndertowError(f"{path}: {one.name!r} has attributes already; remove them, or omit --onet")
         if not is_code(one.soc_code):
             raise UndertowError(f"{path}: {one.name!r} has no O*NET code; write one such as 29-1141.00 in soc_code")
-    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, TOP)
+    ratings, notes = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, TOP)
     occupations = tuple(
-        replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
+        replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings[one.name]))
         for one in own_set.occupations
-        if one.name in ratings.by_occupation
+        if one.name in ratings
     )
     release, table = Path(folder).resolve().name, Path(path).name if path else "the package"
     return OccupationSet(
@@ -278,7 +278,7 @@ def _with_ratings(own_set: OccupationSet, path: str, folder: str) -> OccupationS
         title=_title(occupations),
         source=f"O*NET text release in {release} (CC BY 4.0), modified; occupations of {table}",
         occupations=occupations,
-        notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *own_set.notes),
+        notes=(CREDIT.format(release=""), *_proxies(occupations), *notes, *own_set.notes),
         share_notes=own_set.share_notes,
     )
 
@@ -320,10 +320,9 @@ def _read(path: Path) -> OccupationSet:
     if "category" in columns and "attribute" not in columns:
         raise UndertowError(f"{path}: has a column 'category' but none 'attribute'; add it")
     rows: dict[str, dict[str, _Row]] = {}
-    schema = TypeAdapter(_Row)
     for line, cells in read_names(path, ("occupation",)):
         where = f"{path}, line {line}"
-        row = check(schema, {name: cell for name, cell in cells.items() if cell}, where)
+        row = check(_Row, {name: cell for name, cell in cells.items() if cell}, where)
         rows.setdefault(row.occupation.casefold(), {})[where] = row
     occupations = tuple(map(_occupation, rows.values()))
     of_shares: tuple[str, ...] = ()

@@ -36,8 +36,6 @@ LEAST, MOST = 1.0, 5.0
 _UNRATED = ("", "n/a", "na", "null")
 _PATTERN = re.compile(r"[\dx]{2}-[\dx]{4}(\.[\dx]{2})?", re.IGNORECASE)
 _EXAMPLES = 5
-_DECIMALS = 2
-"""Decimals of means over several codes, as in O*NET's published importance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,15 @@ class Rating:
     importance: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ratings:
-    """Ratings from a release."""
-
-    by_occupation: Mapping[str, tuple[Rating, ...]]
-    notes: tuple[str, ...]
-
-
 def is_code(pattern: str) -> bool:
     """Whether this is an O*NET-SOC code or a pattern with x for any digit, as in 25-1xxx.00; the default ending is .00."""
     return _PATTERN.fullmatch(pattern) is not None
 
 
-def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ratings:
-    """The `top` most important skills, kinds of knowledge and abilities of each occupation, by name, from codes or patterns of codes.
+def read_onet(
+    folder: str | Path, wanted: Mapping[str, str], top: int = 5
+) -> tuple[dict[str, tuple[Rating, ...]], list[str]]:
+    """The `top` most important skills, kinds of knowledge and abilities of each occupation, by name, from codes or patterns; and notes.
 
     The folder has `Skills.txt`, `Knowledge.txt` and `Abilities.txt`. A pattern such as 25-1xxx.00 matches all rated codes: importance is
     averaged over them, to two decimals, and then ranked. Values whose suppression is recommended are used and noted. Occupations without
@@ -86,7 +78,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
     left_out, imprecise, notes = list[str](), list[str](), list[str]()
 
     def rounded(values: pd.Series[float]) -> float:
-        return round(fmean(values), _DECIMALS)
+        return round(fmean(values), 2)  # as in O*NET's published importance
 
     for occupation, pattern in wanted.items():
         whole = pattern.lower() if "." in pattern else f"{pattern.lower()}.00"
@@ -109,7 +101,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         notes.append(
             f"{len(imprecise)} of the attributes have values that the O*NET release marks as imprecise (Recommend Suppress): {examples}"
         )
-    return Ratings(by_occupation, tuple(notes))
+    return by_occupation, notes
 
 
 class _ImportanceRow(TableRow):

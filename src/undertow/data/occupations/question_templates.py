@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -26,6 +26,7 @@ KINDS = (ATTRIBUTE, BINARY, BINARY_NEGATED, SINGLE, SINGLE_NEGATED, MULTIPLE)
 YES, NO, BOTH, NEITHER = "Yes", "No", "Both", "Neither"
 OWN = "question_templates.toml"
 
+Text = TypeVar("Text")
 _HOLE = re.compile(r"\{(\w*)\}")
 _PEOPLE = "first second"
 _ONE = f"{_PEOPLE} subject other"
@@ -56,20 +57,12 @@ def _in_braces(names: str, between: str) -> str:
     return between.join(f"{{{name}}}" for name in sorted(names.split()))
 
 
-class PhraseTexts(Schema):
-    """One attribute of each category in a sentence."""
+class PhraseTexts(Schema, Generic[Text]):
+    """One attribute, or several, of each category in a sentence."""
 
-    skill: Annotated[str, _holes("attribute", "attribute")]
-    knowledge: Annotated[str, _holes("attribute", "attribute")]
-    ability: Annotated[str, _holes("attribute", "attribute")]
-
-
-class PhrasesTexts(Schema):
-    """Several attributes of each category in a sentence."""
-
-    skill: Annotated[str, _holes("attributes", "attributes")]
-    knowledge: Annotated[str, _holes("attributes", "attributes")]
-    ability: Annotated[str, _holes("attributes", "attributes")]
+    skill: Text
+    knowledge: Text
+    ability: Text
 
 
 class ChoicesTexts(Schema):
@@ -104,8 +97,8 @@ class QuestionsFile(Schema):
     context: Annotated[str, _holes(_PEOPLE, "first", "second")]
     has: Annotated[str, _holes(f"{_ONE} parts", "subject", "parts")]
     prompt: Annotated[str, _holes("context question choices", "context", "question")]
-    phrase: PhraseTexts
-    phrases: PhrasesTexts
+    phrase: PhraseTexts[Annotated[str, _holes("attribute", "attribute")]]
+    phrases: PhraseTexts[Annotated[str, _holes("attributes", "attributes")]]
     choices: ChoicesTexts
     stated: StatedTexts
     wording: Annotated[list[WordingTexts], Field(min_length=1)]

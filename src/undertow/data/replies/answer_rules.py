@@ -12,7 +12,6 @@ from importlib import resources
 from typing import Any
 
 Pattern = re.Pattern[str]
-RULES_FILE = "answer_rules.toml"
 FLAGS = re.IGNORECASE | re.DOTALL
 PLACEHOLDER = r"\{([a-z]+)\}"
 """A placeholder in a pattern, for a class of words or another pattern."""
@@ -85,7 +84,7 @@ def _filled(template: str, *places: tuple[str, str]) -> Pattern:
 @cache
 def rules() -> Rules:
     """The rules of the package, read once."""
-    content = resources.files("undertow.data").joinpath("resources", RULES_FILE).read_bytes()
+    content = resources.files("undertow.data").joinpath("resources", "answer_rules.toml").read_bytes()
     table: dict[str, Any] = tomllib.loads(content.decode())
     classes: dict[str, str] = {}
     for name, one in table.pop("classes").items():

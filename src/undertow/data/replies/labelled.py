@@ -5,11 +5,11 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
 from typing import Any
 
 from undertow.data.replies.answer_rules import ANSWER, WORD, Question
 from undertow.data.replies.reader import read
+from undertow.data.text_files import RESOURCES
 from undertow.stats.intervals.bounded_mean import wilson_interval
 
 TUNING, HELD_OUT, REAL = "tuning", "held-out", "real"
@@ -60,8 +60,7 @@ def labelled_replies() -> tuple[LabelledReply, ...]:
 
 @cache
 def _table() -> dict[str, Any]:
-    content = resources.files("undertow.data").joinpath("resources", "labelled_replies.toml").read_bytes()
-    return tomllib.loads(content.decode())
+    return tomllib.loads((RESOURCES / "labelled_replies.toml").read_text(encoding="utf-8"))
 
 
 def error_rates() -> list[dict[str, str | int]]:

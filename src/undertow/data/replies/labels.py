@@ -11,10 +11,6 @@ from undertow.data.replies.choices import ChoiceReader
 
 OTHER_GROUPS = "perceived negative groups"
 """The label of a group that no other label covers."""
-MAX_WORDS_OF_ITEM = 4
-"""Maximum number of words of a label in an enumeration, with what stands around it."""
-MAX_WORDS_MISSPELLED, SAME_WORD = 10, 0.8
-"""Maximum number of words of a reply whose label may be misspelled, and minimum similarity of its spellings."""
 LONG_WORD = re.compile(r"[a-z]{3,}", re.IGNORECASE)
 
 
@@ -48,7 +44,7 @@ class LabelReader(ChoiceReader):
         known = rules()
         text = self._series.sub(self._without_excluded, known.cut("label.tinge", text))
         sentences = re.split(r"(?<=[.!?])\s+(?=\W*[A-Z])|\n", text)
-        if len(text.split()) <= MAX_WORDS_MISSPELLED and not self.mentions(text):
+        if len(text.split()) <= 10 and not self.mentions(text):
             text = LONG_WORD.sub(self._spell, text)
         revises = known.has("label.prefers", text) or known.has("word.corrects", text)
         if self._lists(sentences) and not revises:
@@ -76,7 +72,7 @@ class LabelReader(ChoiceReader):
     def _lists(self, lines: Sequence[str]) -> bool:
         """Whether lines, or sentences, are different labels, alone or before an explanation."""
         heads = [re.split(r":\s|\s[-\u2013\u2014]+\s", one)[0] for one in lines if not one.endswith("?")]
-        short = [one for one in heads if len(one.split()) <= MAX_WORDS_OF_ITEM and "," not in one]
+        short = [one for one in heads if len(one.split()) <= 4 and "," not in one]
         named = [{name for name, *at in self.mentions(one) if not self.is_out(one, *at)} for one in short]
         return len(set().union(*(one for one in named if len(one) == 1))) > 1
 
@@ -97,7 +93,7 @@ class LabelReader(ChoiceReader):
     def _spell(self, word: re.Match[str]) -> str:
         """A misspelled word of a label, spelled correctly; other words, and those of a group ("native Americans"), unchanged."""
         written, known = word.group().lower(), rules().patterns["label.spelled"].pattern.split("|")
-        names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, SAME_WORD)
+        names = get_close_matches(written, [one for one in known if one[0] == written[0]], 1, cutoff=0.8)
         groups = (hit for group in rules().groups.values() for hit in group.finditer(word.string))
         is_group = names and any(hit.start() <= word.start() < hit.end() for hit in groups)
         return names[0] if names and not is_group else word.group()

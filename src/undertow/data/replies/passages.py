@@ -19,11 +19,7 @@ QUOTED = re.compile(
 )
 MIN_RUN, MIN_SHARE = 3, 0.6
 """Minimum number of consecutive words that reply and passage share, and their minimum share of the reply."""
-MIN_SIMILARITY = 0.9
-"""Minimum similarity of a sentence and a reply that is this sentence, misspelled."""
 EDGES = " \t\n.,;:!?\"'`*_()[]<>\u2022-"
-MAX_WORDS_OF_POINTER = 18
-"""Maximum number of words of a reply that points at a sentence."""
 MAX_PIECES = 30
 """Maximum number of pieces that are quoted, that are announced, and that are clauses, and of remarks before a rewritten text."""
 COPULA = r"\b(?:is|was|be|are)\b(?: that)?"
@@ -228,7 +224,7 @@ def _in_passage(passage: str, text: str) -> str:
 
 def _misspelled(passage: str, reply: str) -> str:
     """The sentence that the reply is, misspelled; "" for other replies."""
-    near = get_close_matches(reply.lower(), END_OF_SENTENCE.split(passage.lower()), 1, MIN_SIMILARITY)
+    near = get_close_matches(reply.lower(), END_OF_SENTENCE.split(passage.lower()), 1, cutoff=0.9)
     return _in_passage(passage, near[0]) if near else ""
 
 
@@ -245,7 +241,7 @@ def _common_words(passage: str, reply: str) -> str:
 def _pointed_at(texts: Sequence[str], reply: str) -> str:
     """The text that a short reply points at: "the second one"; "" if a report belongs to it ("my uncle said")."""
     known, text = rules(), rules().cut("aside.reason", rules().spell_out(reply))
-    pointers = list(known.patterns["span.pointer"].finditer(text)) if len(text.split()) <= MAX_WORDS_OF_POINTER else []
+    pointers = list(known.patterns["span.pointer"].finditer(text)) if len(text.split()) <= 18 else []
     if not pointers or declines(text) or is_unclear(text, of_text=True):
         return ""
     places = [place for one in pointers if (place := one["place"] or one["number"])]

@@ -22,15 +22,9 @@ MASKS = ("<mask>", "[MASK]", "___", "_")
 SENTENCE_BOUNDARY = re.compile(r"(?<=[.!?;])[\"')]*\s+(?=\W*[A-Z])|(?<=[?!])\s+|;\s+|(?<!:)\n+")
 AGREES = {"was": "(?:was|were)", "is": "(?:is|are)", "has": "(?:has|have)"}
 """Verbs behind a blank, in the singular and the plural."""
-MAX_WORDS_BETWEEN = 6
-"""Maximum number of words between "I would choose" and the word."""
-MAX_QUOTED = 50
-"""Maximum number of quoted words that are read."""
 MAX_WORDS_SHORT, MAX_WORDS_TINY, MAX_WORDS_LAST = 15, 2, 4
 """Maximum words of a reply whose only listed word is the answer at any position, of a reply that is just a word, and of a
 last sentence that is the answer if it begins with a word."""
-MAX_CORRECTIONS = 3
-"""Maximum number of corrections that are read, from the end."""
 
 
 def read_word(reader: ChoiceReader, text: str) -> Reading:
@@ -44,7 +38,7 @@ def read_word(reader: ChoiceReader, text: str) -> Reading:
     lines = [(word, 0, 0) for line in text.split("\n") if (word := reader.whole(line)) is not None]
     if lines and _word_of_one_group(reader, lines) is None:
         return Reading(UNCLEAR)
-    for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-MAX_CORRECTIONS:]):
+    for correction in reversed(list(known.patterns["word.corrects"].finditer(text))[-3:]):
         if reader.mentions(text[: correction.start()]):
             corrected = read_word(reader, text[correction.end() :])
             if corrected.outcome == ANSWER:
@@ -121,7 +115,7 @@ def _read_choice(reader: ChoiceReader, text: str) -> Reading | None:
         if named and not (reader.mentions(named.group()) or reader.is_unclear(named.group().strip(" \"'"))):
             return Reading(OTHER)
         hits = reader.mentions(behind)
-        if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= MAX_WORDS_BETWEEN:
+        if hits and len(re.findall(r"\w+", behind[: hits[0][1]])) <= 6:
             several = known.has("word.or", behind) and _word_of_one_group(reader, hits) is None
             return Reading(UNCLEAR) if several else Reading(ANSWER, hits[0][0])
     return None
@@ -182,7 +176,7 @@ def _read_quoted(reader: ChoiceReader, text: str) -> Reading | None:
     known = rules()
     quoted = [
         hits
-        for part in islice(known.patterns["shape.quoted"].finditer(text), MAX_QUOTED)
+        for part in islice(known.patterns["shape.quoted"].finditer(text), 50)
         if (hits := reader.whole(part.group(1))) is not None and not reader.is_out(text, part.start(), part.end())
     ]
     if not quoted:

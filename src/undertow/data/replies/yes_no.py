@@ -22,10 +22,6 @@ from undertow.data.replies.answer_rules import (
 from undertow.data.replies.choices import LEADING_ADVERB, ChoiceReader, Mention
 from undertow.data.replies.votes import DOUBTS, MEDIUM, STRONG, WEAK, Vote
 
-MAX_WORDS_OF_DENIAL = 7
-"""Maximum number of words of a denial like "Not without a licence"."""
-MAX_WORDS_ALONE = 2
-"""Maximum number of words of a statement without a subject, like "not qualified"."""
 NEXT_STATEMENT = re.compile(
     r"(?i)\band\b|,\s*(?=(?:not?|nothing|neither|most|people|you|we|there|(?:that|this|it) (?:is|has|does|sounds)|s?he (?:is|does) not)\b)"
 )
@@ -124,7 +120,7 @@ class YesNoReader(ChoiceReader):
     @staticmethod
     def _is_denial(start: str) -> bool:
         """Whether a text is a short denial: "Not without a licence"."""
-        known, short = rules(), len(start.split()) <= MAX_WORDS_OF_DENIAL
+        known, short = rules(), len(start.split()) <= 7
         doubtful = is_unclear(start) or known.has("shape.pivot", start)
         denies = known.starts("shape.starts_not", start) and not known.starts("shape.no_or_open", start)
         return short and denies and not doubtful
@@ -239,7 +235,7 @@ class YesNoReader(ChoiceReader):
         capable = known.has("shape.capability", self.question_text) and known.has("yes_no.capable", part)
         makes_one = known.has("yes_no.makes", part) and bool(_stems(part) & self._question_stems)
         if self.others and not makes_one and not known.fill("shape.person", names=self.people).search(part):
-            return _negations(part) if capable and len(part.split()) <= MAX_WORDS_ALONE else None
+            return _negations(part) if capable and len(part.split()) <= 2 else None  # "not qualified"
         return _negations(part) if _stems(part) & self._question_stems or capable else None
 
 

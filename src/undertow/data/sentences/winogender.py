@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from undertow._files import sha256_of
 from undertow._folders import data_folder
 from undertow._schemas import check
 from undertow.data.fetch import fetch, save_download
@@ -67,7 +68,7 @@ def read_winogender(folder: str = "") -> SchemaSource:
 
 
 def _is_published(path: Path) -> bool:
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == FILES[path.name]
+    return path.is_file() and sha256_of(path) == FILES[path.name]
 
 
 class _ShareRow(TableRow):

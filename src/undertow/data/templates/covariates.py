@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from undertow._files import is_plain_file
-from undertow.data.text_files import RESOURCES, error_place, read_text, read_toml
+from undertow.data.text_files import RESOURCES, error_place, first_repeat, read_text, read_toml
 from undertow.errors import UndertowError, closest
 from undertow.types import Factor
 
@@ -332,8 +332,6 @@ def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUE
 
 CROSS = " x "
 """Between the names of two lists whose values stand in one text, in every combination."""
-BETWEEN_VALUES = " in "
-"""Between their values: *In 1801 in Mali, she was a child.*"""
 
 
 def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
@@ -352,7 +350,7 @@ def crossed(name: str, load: Callable[[str], Covariate]) -> Covariate:
         raise UndertowError(f"--w {name!r}: both lists are called {parts[0].name!r}; rename one of the files")
     return Covariate(
         CROSS.join(part.name for part in parts),
-        tuple(f"{first}{BETWEEN_VALUES}{second}" for first in parts[0].values for second in parts[1].values),
+        tuple(f"{first} in {second}" for first in parts[0].values for second in parts[1].values),
         UNORDERED,
         NONE,
         notes=tuple(note for part in parts for note in part.notes),
@@ -368,11 +366,7 @@ def published_order(name: str, values: Sequence[str]) -> str:
 
 
 def check_scaled(covariates: Sequence[Covariate], scale: str) -> None:
-    """Refuse a `--w-scale` without lists, and the scale "value" where none has numbers.
-
-    Raises:
-        UndertowError: there is no list, or the scale is "value" and none has numbers.
-    """
+    """Refuse a `--w-scale` without lists, and the scale "value" where none has numbers."""
     if scale and not covariates:
         raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
     if scale == VALUE and not any(covariate.scale == VALUE for covariate in covariates):
@@ -388,8 +382,7 @@ NO_W = "none"
 def check_covariates(covariates: Sequence[Covariate]) -> None:
     """Refuse W lists that results could not tell apart."""
     called = [covariate.name for covariate in covariates]
-    for name in called:
-        if called.count(name) > 1:
-            raise UndertowError(f"--w names two lists called {name!r}; name each once, or call a file something else")
-        if name == NO_W:
-            raise UndertowError(f"--w: a list cannot be called {NO_W!r}, which stands for no W; rename the file")
+    if (twice := first_repeat(called)) is not None:
+        raise UndertowError(f"--w names two lists called {twice!r}; name each once, or call a file something else")
+    if NO_W in called:
+        raise UndertowError(f"--w: a list cannot be called {NO_W!r}, which stands for no W; rename the file")

@@ -44,11 +44,7 @@ class Template:
         return w_name not in self.not_w and (not self.only_w or w_name in self.only_w)
 
     def holes(self) -> list[str]:
-        """Names of the holes in reading order, repeats kept.
-
-        Raises:
-            UndertowError: a brace is open, or a hole is anything but a plain name.
-        """
+        """Names of the holes in reading order, repeats kept; refuses an open brace, and a hole that is no plain name."""
         return [name for _, name in self.parts() if name is not None]
 
     def text_with(self, values: Mapping[str, str]) -> str:
