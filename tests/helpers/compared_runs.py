@@ -12,6 +12,8 @@ import pandas as pd
 from undertow import audits
 from undertow.audits.base import Audit, ItemBatches, Observations, Sampling
 from undertow.runs.compare import Comparison
+from undertow.runs.compare import compare as compare_records
+from undertow.runs.compare.equivalence import Margins
 from undertow.runs.folder.storage import Record, write_record
 from undertow.types import Finding, Item, Result, Scores
 
@@ -43,6 +45,14 @@ DESIGN: dict[str, Any] = {
     "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
     "source": "", "protocol": "exact", "scoring_method": "likelihood", "normalised": True, "prompts": {},
 }  # fmt: skip
+
+
+def compare(
+    baseline: Record, candidate: Record, *, margin: float | Mapping[str, float] | None = None, seed: int = 0
+) -> Comparison:
+    """Compare two runs, which are called by their models."""
+    names = str(baseline.manifest["model"]), str(candidate.manifest["model"])
+    return compare_records(baseline, candidate, names=names, margins=Margins.from_value(margin), seed=seed)
 
 
 def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:

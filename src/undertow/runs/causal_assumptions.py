@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def named_graph(audit: str, graph: str) -> dict[str, str]:
-    """The manifest's entry of the causal graph; {} without a graph.
-
-    Raises:
-        UndertowError: the graph is invalid, or the audit does not use graphs.
-    """
+    """The manifest's entry of a causal graph; {} without one. Refuses an invalid graph, and an audit that does not use graphs."""
     if not graph:
         return {}
     kind = audits.load(audit).causal_claim
@@ -40,11 +36,7 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
 
 
 def assumptions_of(record: Record) -> FindingAssumptions | None:
-    """The assumptions of a run's findings under its graph; None without a graph.
-
-    Raises:
-        UndertowError: the graph in the manifest is corrupt.
-    """
+    """The assumptions of a run's findings under the graph in its manifest, which is refused if corrupt; None without a graph."""
     if "graph" not in record.manifest:
         return None
     from undertow.causal.assumptions import FindingAssumptions

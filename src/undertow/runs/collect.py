@@ -123,10 +123,6 @@ class ModelUnderTest:
         controls = [challenge_digest(own), [str(item.gold) for item in own]] if own else []
         return digest([audit, self.handle.identity.key(protocol), self.challenge_sha256, self.design, *controls])
 
-    def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
-        """Upper bound of the items: later batches depend on answers, so the audit's `max_items` bounds them."""
-        return audit.max_items(self.settings, config.sampling) if audit.adaptive else self.first
-
 
 def _are_own_controls(controls: Sequence[Item]) -> bool:
     """Whether the controls are those of a challenge file."""
@@ -135,11 +131,7 @@ def _are_own_controls(controls: Sequence[Item]) -> bool:
 
 @no_full_collection()
 def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
-    """The models of a run, and the key of their queries.
-
-    Raises:
-        UndertowError: two names resolve to one model, or no model of the run takes an option.
-    """
+    """The models of a run, all different, and the key of their queries; refuses an option that no model takes."""
     subjects = [ModelUnderTest.from_request(config, request) for request in config.requests()]
     keys = [subject.key(config.audit) for subject in subjects]
     names = [subject.handle.identity.name for subject in subjects]

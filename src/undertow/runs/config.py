@@ -96,10 +96,6 @@ class RunConfig:
                     "tokenizer and model_name are for a network in memory; remove them for a model by name"
                 )
         config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
-        if config.float32_sample < 0:
-            raise UndertowError(
-                f"--float32-sample {config.float32_sample} is negative; remove it to score a tenth of the items again"
-            )
         if config.float32_sample and config.dtype == FLOAT32:
             raise UndertowError(
                 "--float32-sample is for runs in reduced precision; remove it, or add --dtype bfloat16 or auto"
@@ -124,10 +120,9 @@ class RunConfig:
         if protocol not in audit.protocols:
             known = ", ".join(audit.protocols)
             raise UndertowError(f"{self.audit} does not support protocol {protocol!r}; use {known}")
-        if self.limit < 0:
-            raise UndertowError(f"limit {self.limit} is negative; leave it out for all items")
-        if self.seed < 0:
-            raise UndertowError(f"seed {self.seed} is negative; use 0 or more")
+        for name, number in (("limit", self.limit), ("seed", self.seed), ("float32-sample", self.float32_sample)):
+            if number < 0:
+                raise UndertowError(f"{name} {number} is negative; use 0 or more")
         return audit, settings, protocol
 
     @property
@@ -141,11 +136,7 @@ class RunConfig:
         return EngineChoice(self.engine, self.ray_address, self.workers)
 
     def requests(self) -> list[ModelRequest]:
-        """A request for each model.
-
-        Raises:
-            UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
-        """
+        """A request for each model; errors are those of `expand_patterns`, repeated names, and one revision for several models."""
         system_prompt = _read_system(Path(self.system)) if self.system else ""
         if self.network is not None:
             (name,), device = self.models, str(self.network.device)
@@ -301,6 +292,6 @@ def key_of_run(request_key: str, seed: int) -> str:
     return digest([request_key, seed])
 
 
-def safe_name(name: str) -> str:
-    """A name as a part of a folder's name."""
-    return "".join(sign if sign.isalnum() or sign in "-." else "-" for sign in name).strip("-.")[:60]
+def safe_name(name: str, allowed: str = "-.") -> str:
+    """A name as a part of a folder's name, of letters, digits and these signs."""
+    return "".join(sign if sign.isalnum() or sign in allowed else "-" for sign in name).strip("-.")[:60]

@@ -251,11 +251,7 @@ def load_run(folder: str | PathLike[str]) -> Run:
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """The run folders in a folder, the newest first: audit, model, items, date, state.
-
-    Raises:
-        UndertowError: there is no such folder.
-    """
+    """The run folders in a folder, the newest first: audit, model, items, date, state."""
     if not folder.is_dir():
         raise UndertowError(f"{folder}: there is no such folder; name the one that holds run folders")
     rows = []
@@ -280,11 +276,7 @@ def audit_of(record: Record) -> Audit:
 
 
 def observations_of(record: Record) -> Observations:
-    """The observations of a run.
-
-    Raises:
-        UndertowError: they are corrupt.
-    """
+    """The observations of a run; corrupt ones are refused."""
     check_observations(record)
     return Observations(record.observations, ManifestFacts(record.manifest["design"], MANIFEST, "its design"))
 

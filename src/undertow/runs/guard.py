@@ -289,11 +289,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
 
 
 def check_sentence(text: str, options: Options = "") -> None:
-    """Refuse a sentence that cannot be judged, before any model is queried.
-
-    Raises:
-        UndertowError: it has no blank, or several, or the options are invalid.
-    """
+    """Refuse a sentence without a blank or with several, and invalid options, before any model is queried."""
     _variants(0, text, options)
 
 
@@ -336,11 +332,7 @@ class Line:
 
 
 def read_lines(path: Path, options: str = "") -> list[Line]:
-    """Read and check every line of a JSONL file; skip empty lines. `options` are for the lines that have none.
-
-    Raises:
-        UndertowError: the file cannot be read, or a line is invalid; the message names the line.
-    """
+    """Read and check every line of a JSONL file, without empty ones. `options` are for lines without. Errors name the line."""
     rows = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path).split("\n")
     lines = []
     for number, row in enumerate(rows, 1):
@@ -351,7 +343,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
             text, own = (record.get("text"), record.get("options") or options) if isinstance(record, dict) else ("", "")
             if not text or not isinstance(text, str):
                 raise ValueError('needs an object with a "text"')
-            if not is_encodable(row) or not is_encodable(json.dumps(record, ensure_ascii=False)):
+            if not is_encodable(json.dumps(record, ensure_ascii=False)):
                 raise ValueError(f"{LONE_SURROGATE}, which cannot be written")
             if wrong := [key for key in record if key.casefold() in ("option", "options") and key != "options"]:
                 raise ValueError(f"has the key {wrong[0]!r}; the key for the words of the blank is 'options'")
@@ -371,11 +363,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
 
 
 def check_out(out: Path | None) -> None:
-    """Refuse to overwrite a file, before any model is queried.
-
-    Raises:
-        UndertowError: the file exists already, or its folder does not.
-    """
+    """Refuse a file that exists already, or whose folder does not, before any model is queried."""
     if out is not None and not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out is not None and out.exists():

@@ -290,8 +290,10 @@ def estimate_run(config: RunConfig) -> RunEstimate:
     with AnswerCache(cache_file()) as store, nullcontext() if config.network is None else preserve(config.network):
 
         def cost(subject: ModelUnderTest) -> RunEstimate:
-            queries = [item.query for item in subject.max_items(config, audit)]
-            return estimate(subject.handle, queries, store, str(subject.design["protocol"]), subject.reply_tokens)
+            # Later batches depend on answers, so the audit bounds their items.
+            items = audit.max_items(subject.settings, config.sampling) if audit.adaptive else subject.first
+            queries, protocol = [item.query for item in items], str(subject.design["protocol"])
+            return estimate(subject.handle, queries, store, protocol, subject.reply_tokens)
 
         estimated = RunEstimate.of_models([cost(subject) for subject in subjects])
     notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow import audits
-from undertow._files import file_size, is_plain_file
+from undertow._files import file_size, is_plain_file, sha256_of
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.engines import code_sha256
 from undertow.integrations import MARK, inspect_logs, lm_eval_logs
@@ -102,9 +101,8 @@ def _read_table(source: Path, audit: str, protocol: str, columns: str) -> tuple[
             f"{source}: name the audit that the table belongs to, for example --audit spurious-correlation"
         )
     chosen = audits.load(audit)
-    file_size(source)
-    with source.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    file_size(source)  # refuses what is no regular file
+    sha256 = sha256_of(source)
     if columns:
         observations, recorded, of_mapping = read_mapped(source, Path(columns), chosen, protocol)
         sha256 = digest([sha256, of_mapping])

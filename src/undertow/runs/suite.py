@@ -26,9 +26,9 @@ from typing import Any
 from pydantic import Field
 
 from undertow import models
-from undertow._files import decode_text, first_line, parse_toml, path_exists, read_file
+from undertow._files import path_exists
 from undertow._schemas import Schema, check
-from undertow.data.text_files import first_repeat
+from undertow.data.text_files import error_place, first_repeat, read_text, read_toml
 from undertow.errors import LOGGER, UndertowError, short_traceback
 from undertow.inference.runner import RunEstimate
 from undertow.models.base import split_label
@@ -40,7 +40,6 @@ from undertow.runs.gates.rules import read_rules
 from undertow.runs.pipeline import estimate_run, run_audit
 from undertow.types import Progress, no_progress
 
-MAX_BYTES = 2**20
 INDEX = "index.html"
 MAX_NAME = 255
 """Maximum length of a path; a longer text is for example a graph."""
@@ -157,11 +156,7 @@ def dry_run(path: str | Path) -> dict[str, RunEstimate]:
 
 
 def has_rules(path: Path) -> bool:
-    """Whether a suite file names rules.
-
-    Raises:
-        UndertowError: the file is invalid.
-    """
+    """Whether a suite file names rules."""
     return bool(check(_File, _table(path), str(path)).rules)
 
 
@@ -178,13 +173,11 @@ def _read(path: Path) -> tuple[_File, dict[str, RunConfig]]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    text = decode_text(read_file(path, MAX_BYTES, "a suite file"), path)
     if path.suffix.lower() not in (".yaml", ".yml"):
-        try:
-            return parse_toml(text)
-        except ValueError as error:
-            raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
+        return read_toml(path)
     import yaml
+
+    text = read_text(path)
 
     try:
         table = _yaml_loader()(text).get_single_data()
@@ -263,11 +256,9 @@ def _configs(file: _File, path: Path) -> dict[str, RunConfig]:
             raise UndertowError(f"{where}: needs a folder of its own; write folder = {name + '-2'!r}")
         options = {**file.options, **{key: row[key] for key in row if key not in _Entry.model_fields}}
         options = {key: _resolve_option(value, path, where) for key, value in options.items()}
-        try:
+        with error_place(where):
             configs[name] = RunConfig.from_keywords(entry.name, names, options)
             configs[name].resolve()  # a wrong option of the last audit is refused before the first one runs
-        except UndertowError as error:
-            raise UndertowError(f"{where}: {error}") from error
     return configs
 
 

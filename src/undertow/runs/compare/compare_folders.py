@@ -36,6 +36,7 @@ from undertow.runs.compare.differences import Comparison, corrected
 from undertow.runs.compare.differences import compare as compare_records
 from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
 from undertow.runs.compare.pairing import Matched, matchings, models_of
+from undertow.runs.config import safe_name
 from undertow.runs.folder.provenance import circumstances, command_line, python_call
 from undertow.runs.folder.storage import Record, csv_of, read_json, read_record, without_nan
 from undertow.runs.folder.whole_folder import Kind, write_folder
@@ -177,11 +178,7 @@ class Runs:
 
     @classmethod
     def from_folders(cls, runs: Sequence[str | PathLike[str]]) -> Runs:
-        """Read run folders.
-
-        Raises:
-            UndertowError: there is no run, or one run of one model, or a folder is not a run folder.
-        """
+        """Read run folders: two or more, or one of a run of several models."""
         folders = [Path(run) for run in runs]
         records = [read_record(folder) for folder in folders]
         if not records or (len(records) == 1 and len(models_of(records[0])) < 2):
@@ -215,11 +212,7 @@ class Runs:
 
     def folder(self, options: CompareOptions) -> Path:
         """The default folder of the comparison."""
-        signs = (
-            "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in folder.resolve().name)
-            for folder in self.folders[:2]
-        )
-        names = "_".join(name.strip("-.")[:40] for name in signs)
+        names = "_".join(safe_name(folder.resolve().name, "-._")[:40] for folder in self.folders[:2])
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
         return Path("runs") / f"comparison_{names}{more}_{self.key(options)[:8]}"
 
@@ -246,13 +239,8 @@ class Runs:
                 called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
             yield Pair((one, other), models, (called[0], called[1]))
 
-    def compare(self, options: CompareOptions | None = None, progress: Progress = no_progress) -> ComparedRuns:
-        """Compare every pair.
-
-        Raises:
-            UndertowError: two runs are not comparable.
-        """
-        options = options or CompareOptions()
+    def compare(self, options: CompareOptions, progress: Progress = no_progress) -> ComparedRuns:
+        """Compare every pair; runs that are not comparable are refused."""
         compared = [
             compare_records(
                 self.records[pair.at[0]],
@@ -260,7 +248,7 @@ class Runs:
                 seed=options.seed,
                 names=pair.names,
                 progress=progress,
-                margin=options.margins,
+                margins=options.margins,
                 models=pair.models,
             )
             for pair in self.pairs(within=options.within)
@@ -340,15 +328,9 @@ def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
 # The folder.
 
 
-def _existing_key(folder: Path) -> str:
-    """The key of the comparison in a folder; "" if none can be read."""
-    try:
-        return str(read_json(folder / JSON).get("comparison_key", ""))
-    except UndertowError:
-        return ""
-
-
-COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_existing_key)
+COMPARISON = Kind(
+    noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=lambda folder: str(read_json(folder / JSON).get("comparison_key"))
+)  # fmt: skip
 
 
 def _writable(text: str) -> str:

@@ -41,10 +41,6 @@ MAX_PAIRS = 3
 """Maximum number of comparisons with separate summaries; more have a table and one common sentence."""
 RUNS = "runs"
 """Group key of the pair of runs, for several comparisons."""
-VERDICT = "verdict"
-"""Group key of the verdict, in the tables of the page."""
-LEFT_TO_THE_TABLE = (INNER_LOW, INNER_HIGH, W_SPAN)
-"""Extras that are in comparison.csv but not on the page."""
 
 
 def comparison_text(comparison: Comparison) -> ReportText:
@@ -218,10 +214,10 @@ def page_of(
 
 
 def _row(difference: Result) -> Result:
-    """A difference as a row of the page, with its verdict and without extras of the CSV table."""
+    """A difference as a row of the page, with its verdict and without the extras that only the CSV table has."""
     word = verdict(difference) if math.isfinite(difference.value) else ""
-    extras = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
-    return replace(difference, group={**difference.group, VERDICT: word}, extras=extras)
+    extras = {name: number for name, number in difference.extras.items() if name not in (INNER_LOW, INNER_HIGH, W_SPAN)}
+    return replace(difference, group={**difference.group, "verdict": word}, extras=extras)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:

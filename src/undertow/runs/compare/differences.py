@@ -62,8 +62,6 @@ SAME_SHARE = 1e-5
 """Relative width below which an interval is rounding error: all clusters have the same difference."""
 WHOLES = {"share": 1.0, "percent": 100.0}
 """Units of rates and the size of a whole: an interval of a difference of rates is cut there."""
-EFFECT_OF_W = "w_effect_of_difference"
-"""The measure of the effect of W on a difference, of audits that compute differences themselves."""
 ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
 NO_SPREAD = "All clusters have the same difference, so there is no interval."
 HANGS = "Without some of its clusters the value is undefined, so there is no interval."
@@ -78,7 +76,7 @@ class Comparison:
     """A comparison of two runs.
 
     Attributes:
-        baseline: name of the baseline run: its model, or more if both have the same model.
+        baseline, candidate: names of the runs.
         differences: of each measure and group, candidate minus baseline, with a 95% interval, p of a difference within the margin, and
             Benjamini-Hochberg q over all tests of the same `statement` in one report; `extras` has both values, `margin`, `inner_low` and
             `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
@@ -117,10 +115,10 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     baseline: Record,
     candidate: Record,
     *,
+    names: tuple[str, str],
     seed: int = 0,
-    names: tuple[str, str] = ("", ""),
     progress: Progress = no_progress,
-    margin: float | Mapping[str, float] | Margins | None = None,
+    margins: Margins | None = None,
     models: Matched = (),
 ) -> Comparison:
     """Compare two runs of one audit, item by item.
@@ -128,30 +126,27 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     Args:
         baseline: the baseline run.
         candidate: the other run, or the same run with other models.
+        names: names of the runs.
         seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
-        names: names of the runs; by default their models.
         progress: called with (tables measured, tables in all).
-        margin: the smallest difference of interest, in the unit of each measure; or by measure; the defaults of
-            `undertow.runs.compare.equivalence` if not given.
+        margins: smallest differences of interest; None for the defaults.
         models: pairs of models to compare, the baseline's first; by default one with one, or those with the same names.
 
     Raises:
-        UndertowError: the runs are not comparable, or the seed or a margin is negative.
+        UndertowError: the runs are not comparable, the seed is negative, or a margin is of no metric that is compared.
     """
     # Import statistics here: they take most of a second, and other code imports this module too.
     from undertow.stats.context import point_estimates
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
-    margins = margin if isinstance(margin, Margins) else Margins.from_value(margin)
-    runs = baseline, candidate
-    called = Names(*(given or own for given, own in zip(names, _names(runs), strict=True)))
+    runs, called = (baseline, candidate), Names(*names)
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
     with point_estimates():  # one context for all tables, so that caches of measures are shared
-        measured = _PairedResults.from_pair(audit, paired, seed, margins, called)
+        measured = _PairedResults.from_pair(audit, paired, seed, margins or Margins(), called)
     own = measured.own_differences()
-    margins.check(measure for measure, _ in (*measured.keys, *own))
+    measured.margins.check(measure for measure, _ in (*measured.keys, *own))
     with point_estimates():
         errors = measured.errors(progress)
     comparison = Comparison(
@@ -198,17 +193,7 @@ def statement(difference: Result) -> str:
     """The family of tests of a difference: slopes, effects of W, or all other metrics."""
     if PER in difference.unit:
         return "slopes"
-    return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == EFFECT_OF_W else "all others"
-
-
-def _names(runs: tuple[Record, Record]) -> tuple[str, str]:
-    """Names by model, with the dtype if models are equal, else `baseline` and `candidate`."""
-    first, second = (str(run.manifest["model"]) for run in runs)
-    if first != second:
-        return first, second
-    dtypes = [str(run.manifest.get("model_identity", {}).get("dtype", "")) for run in runs]
-    details = dtypes if dtypes[0] != dtypes[1] else ["baseline", "candidate"]
-    return f"{first} ({details[0]})", f"{second} ({details[1]})"
+    return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == "w_effect_of_difference" else "all others"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,21 +32,6 @@ def unit_of_difference(unit: str) -> str:
     return "percentage points" + unit.removeprefix("percent") if unit.split(PER, maxsplit=1)[0] == "percent" else unit
 
 
-def default_margin(unit: str, span: float = math.nan) -> float:
-    """The default margin of a difference.
-
-    Args:
-        unit: of the difference.
-        span: range of W, for a slope; NaN if unknown.
-    """
-    of, _, per = unit.partition(PER)
-    if not per:
-        return DEFAULT_MARGINS.get(of, 0.0)
-    if math.isfinite(span) and span > 0:
-        return OVER_THE_LIST.get(of, 0.0) / span
-    return A_STEP.get(of, 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Margins:
     """Smallest differences of interest.
@@ -61,11 +46,7 @@ class Margins:
 
     @classmethod
     def from_value(cls, margin: float | Mapping[str, float] | None) -> Margins:
-        """Margins from one number, numbers by measure ("" for all others), or None for the defaults.
-
-        Raises:
-            UndertowError: a margin is not a number, or below 0.
-        """
+        """Margins from one number, 0 or more, numbers by measure ("" for all others), or None for the defaults."""
         if margin is None:
             return cls()
         if isinstance(margin, Mapping):
@@ -75,11 +56,7 @@ class Margins:
 
     @classmethod
     def from_options(cls, texts: Sequence[str]) -> Margins:
-        """Margins from command-line options: `0.1`, `slope=0.01`, comma-separated or repeated.
-
-        Raises:
-            UndertowError: a text has another form, or names a metric twice.
-        """
+        """Margins from command-line options: `0.1`, `slope=0.01`, comma-separated or repeated; each metric once."""
         of_all, of = math.nan, {}
         for text in (part.strip() for one in texts for part in one.split(",")):
             name, equals, number = (part.strip() for part in text.rpartition("="))
@@ -98,11 +75,7 @@ class Margins:
         return cls(of_all, of)
 
     def check(self, measures: Iterable[str]) -> None:
-        """Refuse a metric that is not compared.
-
-        Raises:
-            UndertowError: there is no metric of that name; the message suggests the nearest.
-        """
+        """Refuse a metric that is not compared; the message suggests the nearest."""
         known = dict.fromkeys(measures)
         for name in self.of:
             if name not in known:
@@ -116,7 +89,11 @@ class Margins:
                 return self.of[name]
         if not math.isnan(self.of_all):
             return self.of_all
-        return default_margin(result.unit, result.extras.get(W_SPAN, math.nan))
+        unit, _, per = result.unit.partition(PER)
+        if not per:
+            return DEFAULT_MARGINS.get(unit, 0.0)
+        span = result.extras.get(W_SPAN, math.nan)
+        return OVER_THE_LIST.get(unit, 0.0) / span if 0 < span < math.inf else A_STEP.get(unit, 0.0)
 
     @property
     def texts(self) -> list[str]:

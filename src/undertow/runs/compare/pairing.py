@@ -39,8 +39,6 @@ FACTORS = (
     "attribute_holder",
 )  # fmt: skip
 """Columns that identify rows of a recorded table, whose item names contain models or row numbers."""
-NAMED_BY = ("document", "pair", "sentence")
-"""Columns that identify the text of a row; without any of them, the cluster does."""
 NO_ANSWER = "the other run has no answer to it"
 SAME_SHARE = 1e-9
 """Relative tolerance for equal numbers of a column, because processors round differently."""
@@ -90,17 +88,9 @@ class PairedRuns:
 
 
 def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matched: Matched = ()) -> PairedRuns:
-    """Pair the answers of two runs.
+    """Pair the answers of two runs of an audit, or of one run with itself; refuses runs that are not comparable, and says why.
 
-    Args:
-        baseline: the baseline run.
-        candidate: the other run, or the same run with other models.
-        audit: their audit.
-        names: their names.
-        matched: pairs of models; by default one with one whatever their names, several by name.
-
-    Raises:
-        UndertowError: they are not comparable; the message says what differs and how to fix it.
+    `matched` are pairs of models; by default one with one whatever their names, several by name.
     """
     runs = baseline, candidate
     sides = _Sides(runs, names, audit, matched or _by_name(*map(models_of, runs)))
@@ -136,6 +126,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
 
 
 def _by_name(first: Sequence[str], second: Sequence[str]) -> Matched:
+    """One model with one, whatever their names; several by name."""
     if len(first) == len(second) == 1:
         return [(first[0], second[0])]
     return [(name, name) for name in first if name in second]
@@ -148,11 +139,11 @@ def matchings(baseline: Record, candidate: Record) -> list[Matched]:
     model of one run only with each such model of the other.
     """
     first, second = models_of(baseline), models_of(candidate)
+    shared = _by_name(first, second)
     if len(first) == len(second) == 1:
-        return [[(first[0], second[0])]]
+        return [shared]
     if not first or not second:
         return [[]]  # a run without items, which `pair` refuses
-    shared = [(name, name) for name in first if name in second]
     apart = [(one, other) for one in first for other in second if one not in second or other not in first]
     return [*([shared] if shared else []), *([one] for one in apart)]
 
@@ -345,10 +336,10 @@ def _rows_of(run: Record, model: str) -> pd.DataFrame:
 
 
 def _factors(first: pd.DataFrame, second: pd.DataFrame, *, of_tables: bool) -> list[str]:
-    """Shared columns that identify items; a cluster identifies a text in recorded tables only."""
+    """Shared columns that identify items, with the text of those without a document, pair or sentence: its cluster in recorded tables."""
     shared = [name for name in first if name in second]
     names = [name for name in FACTORS if name in shared]
-    if any(name in names for name in NAMED_BY):
+    if not {"document", "pair", "sentence"}.isdisjoint(names):
         return names
     return [*names, "text" if "text" in shared and not of_tables else "cluster"]
 

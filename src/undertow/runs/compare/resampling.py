@@ -36,9 +36,8 @@ def results_with_rates(audit: Audit, observations: Observations, seed: int) -> l
     """`point_results`, and the rates of free replies over all rows, with or without an answer."""
     from undertow.stats.context import point_estimates
 
-    results = point_results(audit, observations, seed)
     with point_estimates():
-        return results + audit.reply_rates(observations)
+        return [*audit.measure(observations, seed), *audit.reply_rates(observations)]
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:

@@ -24,14 +24,7 @@ from undertow.types import Finding, Result
 if TYPE_CHECKING:
     import pandas as pd
 
-MOVE_WITH_VALUE = (
-    *("above_baseline", "above_low", "above_high"),
-    *(
-        f"{kind}_{end}"
-        for kind in ("claim", "corrected", "sentences", "values", "bound", "ols")
-        for end in ("low", "high")
-    ),
-)
+MOVE_WITH_VALUE = re.compile(r"above_baseline|(above|claim|corrected|sentences|values|bound|ols)_(low|high)")
 """Extras of a result that shift with its value, such as ends of its intervals."""
 STANDARD_DEVIATIONS = frozenset({"w_effect", "w_effect_over_prompts"})
 """Measures that cannot be below 0."""
@@ -152,7 +145,9 @@ def _error_ranges(rows: Sequence[Mapping[Any, Any]]) -> Callable[[Result], tuple
 
 def moved_by(result: Result, error: float) -> Result:
     """The result without an error: value and interval shift, p and q follow with the same standard error."""
-    extras = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.extras.items()}
+    extras = {
+        key: number - error if MOVE_WITH_VALUE.fullmatch(key) else number for key, number in result.extras.items()
+    }
     value, low, high = result.value - error, result.low - error, result.high - error
     if result.measure in STANDARD_DEVIATIONS:
         value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))

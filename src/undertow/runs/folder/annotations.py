@@ -78,11 +78,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
 
 
 def read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
-    """Observations of a run that have an answer, with the id of each `pair` of texts; and the run's seed.
-
-    Raises:
-        UndertowError: the folder holds no run of `AUDIT`, or one without answers.
-    """
+    """Observations of a run of `AUDIT` that have an answer, one at least, with the id of each `pair` of texts; and the seed."""
     record = read_record(folder)
     audit = str(record.manifest["audit"])
     if audit != AUDIT:
@@ -101,11 +97,7 @@ def read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
 
 
 def annotation_results(folder: Path, audit: str, observations: pd.DataFrame) -> list[Result]:
-    """Results of the annotations in a folder; [] for another audit, or without any annotation of these observations.
-
-    Raises:
-        UndertowError: a line of the annotations is corrupt.
-    """
+    """Results of the annotations in a folder; [] for another audit, or without any annotation of these observations."""
     if audit != AUDIT or not path_exists(folder / ANNOTATIONS) or not {*_COLUMNS} <= {*observations.columns}:
         return []
     return list(judgement_results(_pairs(observations), read_annotations(folder)))

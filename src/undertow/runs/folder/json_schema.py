@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any, NotRequired
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from undertow._schemas import first_problem
+from undertow._schemas import adapter_of, first_problem
 from undertow.audits import schema_of
 from undertow.audits.record_schema import LARGEST, Count, Facts, Number, Texts, strict
 
@@ -158,29 +157,20 @@ class Results(TypedDict):
     results: list[Row]
 
 
-_MANIFEST, _RESULTS = TypeAdapter(Manifest), TypeAdapter(Results)
-_adapter = cache(TypeAdapter[Any])
-
-
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
     """The first missing or invalid field of a manifest; "" if there is none."""
-    return wrong_field(_MANIFEST, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
+    return wrong_field(Manifest, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
 
 
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
     """The first invalid field of a design; "" if there is none."""
-    return wrong_field(_adapter(schema_of(audit).design), design, "design.")
+    return wrong_field(schema_of(audit).design, design, "design.")
 
 
-def wrong_in_results(results: Mapping[str, Any]) -> str:
-    """The first invalid field of results; "" if there is none."""
-    return wrong_field(_RESULTS, results)
-
-
-def wrong_field(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
+def wrong_field(schema: Any, value: object, above: str = "") -> str:
     """The first invalid field and the reason; "" if there is none."""
     try:
-        schema.validate_python(value)
+        (schema if isinstance(schema, TypeAdapter) else adapter_of(schema)).validate_python(value)
     except ValidationError as error:
         return first_problem(error, above, is_json=True)
     return ""

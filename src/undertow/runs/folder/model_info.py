@@ -13,22 +13,18 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from undertow._files import decode_text, parse_toml, path_exists, read_file
+from undertow._files import path_exists
 from undertow._schemas import Schema, check
+from undertow.data.text_files import first_repeat, read_toml
 from undertow.errors import UndertowError
 
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
-MAX_BYTES = 2**20
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
 
 def expand_patterns(names: Sequence[str]) -> list[str]:
-    """Replace patterns by the folders that they match, in order of training step.
-
-    Raises:
-        UndertowError: there is no name, a pattern matches no folder, or a model appears twice.
-    """
+    """Names, with the folders that a pattern matches in its place, in order of training step; refuses none, and a repeated one."""
     expanded: list[str] = []
     for name in names:
         if not has_magic(name) or path_exists(Path(name)):
@@ -40,9 +36,8 @@ def expand_patterns(names: Sequence[str]) -> list[str]:
         expanded += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
     if not expanded:
         raise UndertowError("no model is named; give one with -m, for example -m smollm2")
-    for name in expanded:
-        if expanded.count(name) > 1:
-            raise UndertowError(f"model {name!r} is named twice; name each once")
+    if (twice := first_repeat(expanded)) is not None:
+        raise UndertowError(f"model {twice!r} is named twice; name each once")
     return expanded
 
 
@@ -74,17 +69,10 @@ class _Facts(Schema):
 
 
 def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
-    """Read facts about models by name: `[models.NAME]` with parameters, objective and post_training.
-
-    Raises:
-        UndertowError: the file is invalid; the message names the entry.
-    """
+    """Facts about models by name: `[models.NAME]` with parameters, objective and post_training. Errors name the entry."""
     if path is None:
         return {}
-    try:
-        table = parse_toml(decode_text(read_file(path, MAX_BYTES, "a model-info file"), path))
-    except ValueError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+    table = read_toml(path)
     models: dict[str, dict[str, Any]] = table.get("models", {})
     if set(table) != {"models"} or not isinstance(models, dict):
         raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")

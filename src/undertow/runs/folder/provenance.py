@@ -32,11 +32,7 @@ def python_call(function: str, arguments: str, options: Mapping[str, Any]) -> st
 
 
 def command_with(command: str, name: str, value: str) -> str:
-    """A command line with this option last, and only once; "" stays "".
-
-    Raises:
-        ValueError: the text is not a command line.
-    """
+    """A command line with this option last, and only once; "" stays "". Other text is a `ValueError`."""
     if not command:
         return ""
     words, flag = shlex.split(command), f"--{name}"
@@ -47,11 +43,7 @@ def command_with(command: str, name: str, value: str) -> str:
 
 
 def call_with(call: str, name: str, value: str) -> str:
-    """A Python call with this argument last, and only once.
-
-    Raises:
-        ValueError: the text is not a call.
-    """
+    """A Python call with this argument last, and only once. Other text is a `ValueError`."""
     try:
         tree = ast.parse(call, mode="eval").body
     except SyntaxError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from undertow._files import sha256_of
 from undertow.audits.shared.prompt_items import token_limit
 from undertow.errors import UndertowError
 from undertow.models.base import (
@@ -23,7 +24,7 @@ from undertow.models.base import (
     Outcome,
     UnsupportedQueryError,
 )
-from undertow.runs.folder.storage import OBSERVATIONS, read_record, sha256_of
+from undertow.runs.folder.storage import OBSERVATIONS, read_record
 from undertow.types import (
     BLANK,
     GENERATION,
@@ -42,18 +43,13 @@ if TYPE_CHECKING:
 SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL if it has several models"
 PREFIX = "replay:"
 NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_reason")
-OTHER_WORDS_HIGH = "other_words.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """Key of a query: its displayed text and the options."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
-    """The model of a run folder.
-
-    Raises:
-        UndertowError: the folder is not a run folder, has no log-probabilities, or has several models and none is named.
-    """
+    """The model of a run folder with log-probabilities, named where the run has several."""
     if not request.name.startswith(PREFIX):
         return None
     if request.revision or request.dtype != FLOAT32:
@@ -154,7 +150,7 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     if len(logprobs) != n_options or len(ceilings) not in (0, n_options):
         raise ValueError("each option has one number")
     # `other_words` is the midpoint of its bounds, if there are bounds.
-    upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
+    upper = float(row.get("other_words.high", math.nan))
     return Answer(
         logprobs,
         (float(row["other_words"]) if math.isnan(upper) else upper) / 100,

@@ -12,7 +12,6 @@ kinds of folder, such as comparisons, are written in the same way (`Kind`).
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
@@ -37,6 +36,7 @@ from undertow._files import (
     path_exists,
     read_file,
     read_parquet,
+    sha256_of,
 )
 from undertow.errors import UndertowError
 from undertow.runs.folder.whole_folder import Kind, write_folder
@@ -61,8 +61,6 @@ MAX_CHALLENGE_BYTES = 2**28
 CHALLENGES = ("challenge.toml", "challenge.csv", "challenge.json", "challenge.tsv")
 """Names of a copy of the challenge file, by its kind."""
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables", *CHALLENGES)
-_NAMED = ("model", "challenge", "w_name")
-"""Factors of results whose values are values of the observations."""
 
 
 class CorruptRunError(UndertowError):
@@ -70,15 +68,9 @@ class CorruptRunError(UndertowError):
 
 
 class ManifestFacts(dict[str, Any]):
-    """The contents of a JSON file of a run folder; access to a missing key raises an error.
+    """The contents of a JSON file of a run folder; access to a missing key raises a `CorruptRunError`.
 
-    Args:
-        held: the contents.
-        where: the file.
-        what: noun for a missing key, for the message.
-
-    Raises:
-        CorruptRunError: on access to a missing key.
+    `where` is the file, and `what` the noun of the error for what lacks the key.
     """
 
     def __init__(self, held: Mapping[str, Any], where: str, what: str) -> None:
@@ -155,17 +147,9 @@ def write_record(
     write_folder(folder, str(record.manifest["run_key"]), fill, RUN, overwrite=overwrite)
 
 
-def _existing_key(folder: Path) -> str:
-    """The key of the run in a folder; "" if none can be read."""
-    try:
-        return str(read_manifest(folder)["run_key"])
-    except UndertowError:
-        return ""
-
-
 RUN = Kind(
-    noun="run", last=MANIFEST, parts=PARTS, key=_existing_key, stale=(PRECISION,), kept="all answers are kept, so ",
-    replace=", or replace it with --overwrite (in Python: out=..., overwrite=True)",
+    noun="run", last=MANIFEST, parts=PARTS, key=lambda folder: str(read_manifest(folder)["run_key"]), stale=(PRECISION,),
+    kept="all answers are kept, so ", replace=", or replace it with --overwrite (in Python: out=..., overwrite=True)",
 )  # fmt: skip
 
 
@@ -181,15 +165,16 @@ def read_record(folder: Path) -> Record:
     Raises:
         UndertowError: the folder is not a run folder, is corrupt, or was written by a newer version.
     """
-    from undertow.runs.folder.json_schema import wrong_in_results
+    from undertow.runs.folder.json_schema import Results, wrong_field
 
     manifest = read_manifest(folder)
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
-    observations, path = _read_observations(folder, manifest), folder / RESULTS
-    if not path_exists(path):
-        raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
+    for name in (OBSERVATIONS, RESULTS):
+        if not path_exists(folder / name):
+            raise UndertowError(f"{folder}: has no {name}; the run folder is incomplete, run the audit again")
+    observations, path = _read_observations(folder / OBSERVATIONS, manifest), folder / RESULTS
     content = read_json(path)
-    _refuse_wrong(path, wrong_in_results(content))
+    _refuse_wrong(path, wrong_field(Results, content))
     results = [_result(row, str(path)) for row in content["results"]]
     if results_sha256 and results_sha256 != sha256_of(path):
         _refuse_wrong(path, "it was changed after the run")
@@ -219,10 +204,7 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 def check_observations(record: Record) -> None:
     """Refuse observations without a required column, a name that the results have, or a position of W.
 
-    Metrics of other packages may have results with names of their own.
-
-    Raises:
-        CorruptRunError: with the column or the name.
+    Metrics of other packages may have results with names of their own. Raises `CorruptRunError`.
     """
     # Not for `undertow --help`, which they would slow.
     from undertow.audits import schema_of
@@ -242,7 +224,7 @@ def check_observations(record: Record) -> None:
         for result in record.results
         if Groups.of(result.group).code(result.measure).removesuffix(OVER_PROMPTS) in METRICS
     ]
-    for column in (name for name in _NAMED if name in rows):
+    for column in (name for name in ("model", "challenge", "w_name") if name in rows):
         known = {*rows[column], "", "all"}
         crossed = [str(name).split(CROSS) for name in known if CROSS in str(name)]
         known |= {f"{one} over {other}" for names in crossed for one, other in permutations(names, 2)}
@@ -252,16 +234,13 @@ def check_observations(record: Record) -> None:
             _refuse_wrong(Path(OBSERVATIONS), problem)
 
 
-def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
+def _read_observations(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The observations with the column types of the audit; ignores pandas metadata."""
     from pyarrow import ArrowException
 
     from undertow.audits import schema_of  # not for `undertow --help`, which these would slow
     from undertow.audits.record_schema import NUMBER, Column
 
-    path = folder / OBSERVATIONS
-    if not path_exists(path):
-        raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
     if file_size(path) > MAX_VALUE_BYTES:
         raise UndertowError(f"{path}: is too large for the observations of a run; use fewer items in one run")
     known = dict(schema_of(manifest["audit"]).columns)
@@ -350,12 +329,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file (64 hex digits)."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _refuse_wrong(path: Path, wrong: str) -> None:
     if wrong:
         raise CorruptRunError(f"{path}: is corrupt ({wrong}); run the audit again")
@@ -399,11 +372,7 @@ def without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path, max_bytes: int = MAX_RESULTS_BYTES) -> dict[str, Any]:
-    """Read a JSON object from a file of a run folder.
-
-    Raises:
-        UndertowError: the file cannot be read, is too large, or repeats a key.
-    """
+    """Read a JSON object from a file of a run folder, of at most `max_bytes` and without repeated keys."""
     content = read_file(path, max_bytes, "a file of a run folder")
     try:
         value = parse_json(content.decode())

@@ -25,7 +25,7 @@ class Kind:
         noun: its noun in messages.
         last: the file with its key, written last, so that a folder with this file is complete.
         parts: names that it may contain.
-        key: reads the key of a folder; "" if none can be read.
+        key: reads the key of a folder.
         stale: files of an older folder to remove, because the new one may lack them.
         replace: how to replace another folder, for messages; "" if impossible.
         kept: what survives a failed write, for messages; "" for nothing.
@@ -76,11 +76,7 @@ def write_folder(folder: Path, key: str, fill: Callable[[Path], None], kind: Kin
 
 
 def check_place(folder: Path, key: str, kind: Kind, *, overwrite: bool = False) -> None:
-    """Refuse a place with other content than the folder with this key, before any work.
-
-    Raises:
-        UndertowError: the place is taken, or no folder can be created there.
-    """
+    """Refuse, before any work, a place with other content than the folder with this key, or where none can be created."""
     with suppress(OSError, ValueError):  # an unwritable folder is refused below
         # Here, because a run that was complete when its process was killed is not written again.
         remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
@@ -95,7 +91,10 @@ def _refuse_place(folder: Path, key: str, kind: Kind, *, overwrite: bool) -> Non
         return  # a replacement that was allowed has started
     if kind.last not in held and not held <= set(kind.parts):
         raise UndertowError(f"{folder}: is not empty and not a {kind.noun} folder; name another folder with --out")
-    if not overwrite and kind.key(folder) != key:
+    if not overwrite:
+        with suppress(UndertowError):  # a corrupt folder
+            if kind.key(folder) == key:
+                return
         raise UndertowError(
             f"{folder}: contains another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
         )

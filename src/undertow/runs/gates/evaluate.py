@@ -240,11 +240,7 @@ def gate(
 
 
 def read_baseline(rules: Rules, baseline: Path | None, audits: Collection[str]) -> tuple[Path, Record] | None:
-    """The baseline of runs of `audits`, and its record; None without one.
-
-    Raises:
-        UndertowError: the rules need a baseline, or use none, or it cannot be read or is of another audit.
-    """
+    """The baseline of runs of `audits`, and its record; None without one. Refuses a baseline that the rules lack or do not use."""
     from undertow.runs.folder.storage import read_record
 
     needing = [rule for rule in rules.rules if rule.against == BASELINE]
@@ -468,18 +464,19 @@ def _where(rule: Rule, measure: Sequence[Check]) -> dict[str, tuple[str, ...]]:
 def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], progress: Progress) -> list[Check]:
     """The differences, with null values from the runs, and the model if there is only one."""
     from undertow.runs.compare import compare
+    from undertow.runs.compare.equivalence import Margins
 
     (since, before), (folder, after) = baseline, candidate
     models = {result.group["model"] for result in after.results if "model" in result.group}
     model = {"model": models.pop()} if len(models) == 1 else {}
-    compared = compare(before, after, names=(str(since), str(folder)), progress=progress, margin=0.0)
+    compared = compare(before, after, names=(str(since), str(folder)), progress=progress, margins=Margins(0.0))
     return [
         Check(
             # A change of exactly 0 is not tested: its p and q are 1.
             result=replace(one, p=1.0, q=1.0) if one.value == 0 and math.isfinite(one.low) else one,
             group=model | dict(one.group),
             null_value=_null_value(after, one),
-            n_clusters=one.extras.get(N_CLUSTERS, clusters_behind(after, one)),
+            n_clusters=one.extras.get("n_clusters", clusters_behind(after, one)),
             # On the common items, so it may differ from the baseline's own value.
             start=one.extras.get("baseline", math.nan),
             start_null_value=_null_value(before, one),
@@ -489,17 +486,13 @@ def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], prog
     ]
 
 
-N_CLUSTERS = "n_clusters"
-"""A number of `extras`."""
-
-
 def clusters_behind(record: Record, result: Result) -> float:
     """Number of clusters of a result, from its extras or its rows; NaN if unknown.
 
     For two clusterings, the smaller number that exceeds one.
     """
-    if N_CLUSTERS in result.extras:
-        return float(result.extras[N_CLUSTERS])
+    if "n_clusters" in result.extras:
+        return float(result.extras["n_clusters"])
     import numpy as np
 
     from undertow.runs.compare.differences import CROSSED

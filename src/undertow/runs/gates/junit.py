@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from undertow._folders import whole_file
-from undertow.errors import UndertowError
+from undertow._folders import write_whole
 from undertow.runs.gates.evaluate import ERROR, FAILED, PASSED, SKIPPED, GateReport, RuleResult
 from undertow.runs.gates.gate_formatting import printable
 
@@ -18,11 +17,7 @@ _NO_TIME = {"time": "0.000"}
 
 
 def write_junit(gate: GateReport, path: Path) -> None:
-    """Write the report of a gate atomically; equal reports give equal bytes.
-
-    Raises:
-        UndertowError: the file cannot be written.
-    """
+    """Write the report of a gate atomically; equal reports give equal bytes."""
     root = ET.Element("testsuites", {"name": NAME, **_counted([one for run in gate.runs for one in run.judged])})
     for run in gate.runs:
         suite = ET.SubElement(root, "testsuite", {"name": printable(str(run.folder)), **_counted(run.judged)})
@@ -49,11 +44,7 @@ def write_junit(gate: GateReport, path: Path) -> None:
 
 
 def write_refusal(sentence: str, path: Path) -> None:
-    """Write one error, so that a failed gate does not leave an older file that says that all rules passed.
-
-    Raises:
-        UndertowError: the file cannot be written.
-    """
+    """Write one error, so that a failed gate does not leave an older file that says that all rules passed."""
     counts = {"name": NAME, "tests": "1", "failures": "0", "errors": "1", "skipped": "0", **_NO_TIME}
     root = ET.Element("testsuites", counts)
     case = ET.SubElement(ET.SubElement(root, "testsuite", counts), "testcase", {"classname": "undertow", "name": NAME})
@@ -71,11 +62,5 @@ def _counted(judged: Sequence[RuleResult]) -> dict[str, str]:
 
 def _write(root: ET.Element, path: Path) -> None:
     ET.indent(root)
-    try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n")
-    except OSError as error:
-        raise UndertowError(
-            f"{path}: cannot be written ({error.strerror or error}); name another file with --junit"
-        ) from error
+    text = f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
+    write_whole(path, text, "name another file with --junit")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from undertow._files import decode_text, first_line, parse_toml, read_file
+from undertow._files import sha256_of
 from undertow._schemas import Schema, check
+from undertow.data.text_files import read_toml
 from undertow.errors import UndertowError
 
 SCHEMA = 1
-MAX_BYTES = 2**20
-"""Size limit of a rules file."""
 BASELINE = "baseline"
 VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
@@ -134,16 +132,8 @@ class Rules:
 
 
 def read_rules(path: Path) -> Rules:
-    """The rules of a TOML file.
-
-    Raises:
-        UndertowError: the file cannot be read, or is invalid; the message names file, rule and key.
-    """
-    content = read_file(path, MAX_BYTES, "a file of rules")
-    try:
-        table = parse_toml(decode_text(content, path))
-    except ValueError as error:
-        raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
+    """The rules of a TOML file; errors name file, rule and key."""
+    table = read_toml(path)
     if table.pop("schema", SCHEMA) != SCHEMA:
         raise UndertowError(f"{path}: was written for another Undertow; write schema = {SCHEMA}, or leave it out")
     file = check(_File, table, str(path))
@@ -157,4 +147,4 @@ def read_rules(path: Path) -> Rules:
         if rule.name in rules:
             raise UndertowError(f"{where}: has the name of rule {[*rules].index(rule.name) + 1}; give each its own")
         rules[rule.name] = rule
-    return Rules(path, tuple(rules.values()), file.description, hashlib.sha256(content).hexdigest())
+    return Rules(path, tuple(rules.values()), file.description, sha256_of(path))
