@@ -6,11 +6,9 @@ say in the commit why each is right, and commit the files with it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from golden_cases import CASES, NETWORKS, RECORDED
 from golden_networks import save_networks
@@ -74,21 +72,3 @@ def test_results_are_what_they_were(
     refreshed(kept, now, tolerance).write(path)
     if found:
         pytest.skip(f"{path.name} is written again, {len(found)} differences")
-
-
-FRAME = pd.DataFrame({"measure": ["slope", "mean_mass"], "group": ["a", "b"], "value": [1.0, 50.0], "p": [0.5, None]})
-
-
-def test_a_number_that_moved_is_named_and_noise_is_not(tmp_path: Path) -> None:
-    kept, exact = Table.from_frame(FRAME), tolerance_of("toy")
-    kept.write(tmp_path / "kept.csv")
-    assert Table.read(tmp_path / "kept.csv") == kept
-    steeper = Table.from_frame(FRAME.assign(value=[1.000001, 50.0]))
-    assert differences(kept, steeper, exact) == ["measure=slope group=a: value was 1 and is 1.000001"]
-    assert differences(kept, steeper, tolerance_of(NETWORKS)) == []
-    assert refreshed(kept, steeper, tolerance_of(NETWORKS)) == kept
-    tested = Table.from_frame(FRAME.assign(p=[math.nan, 0.5]))
-    assert differences(kept, tested, exact) == [
-        "measure=mean_mass group=b: p was missing and is 0.5",
-        "measure=slope group=a: p was 0.5 and is missing",
-    ]
