@@ -1,5 +1,3 @@
-"""What holds of blanks in masked models and encoder-decoders alike: batches, lengths, heads, and words that are not known."""
-
 from __future__ import annotations
 
 import math

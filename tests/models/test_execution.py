@@ -1,5 +1,3 @@
-"""How much a card is given at a time: as much as it has room for, which needs no card to be tested."""
-
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""GGUF files by their path, whatever they are called: `gguf:FILE`."""
-
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,3 @@
-"""A head that is read in columns says what it says row by row."""
-
 from __future__ import annotations
 
 import numpy as np

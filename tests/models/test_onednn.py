@@ -1,5 +1,3 @@
-"""Packed weights give the same numbers within rounding, and a network that cannot work with them is left as it was."""
-
 from __future__ import annotations
 
 from functools import partial
@@ -17,8 +15,6 @@ from undertow.models.backend import onednn
 
 TOLERANCE = 1e-4
 pytestmark = pytest.mark.skipif(not onednn.can_pack(torch.float32), reason="this build of torch has no oneDNN")
-
-
 WIDE = {"hidden_size": 128, "intermediate_size": 256}
 T5 = {"d_model": 128, "d_ff": 256, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
 llama = partial(tiny_llama, **WIDE, num_key_value_heads=4)

@@ -1,5 +1,3 @@
-"""Which tokens spell a word: with and without its space, in vocabularies that keep capitals and in those that do not."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -51,28 +49,6 @@ def tokens_of(tokenizer: Any, *asked: Option) -> OptionTokens:
     found = Vocabulary(tokenizer).of_options(asked)
     assert isinstance(found, OptionTokens)
     return found
-
-
-def test_a_word_is_every_token_that_spells_it() -> None:
-    found = tokens_of(Spelling(" she", "she", "She", "shes", " he", "\nhe"), *options(f="she She", m="he"))
-    assert found == OptionTokens(((2, 3), (4,), (6, 7)))
-
-
-def test_a_word_of_several_tokens_is_a_chain_and_one_with_an_unknown_token_has_none() -> None:
-    found = tokens_of(Spelling("she", " he"), *options(f="she hers", m="himself he him"))
-    assert found == OptionTokens(((2,), (), (), (3,), ()))
-    tokenizer = byte_level_tokenizer()
-    chosen = tokens_of(tokenizer, *options(f="she", x="shex ze"))
-    spelled = {
-        (one.option, tuple(tokenizer.convert_ids_to_tokens(list(one.tokens)))): one.inside for one in chosen.chains
-    }
-    assert chosen.ids[1:] == ((), ())
-    assert {option for option, _ in spelled} == {1, 2}
-    for (option, pieces), inside in spelled.items():
-        assert "".join(pieces).removeprefix("\u0120") == ("she", "shex", "ze")[option]
-        assert inside == (0 if pieces[0].removeprefix("\u0120") == "she" else -1)
-    written = [chosen.ids[0][0], *chosen.chains[-1].tokens]
-    assert [chosen.size_at(written, at) for at in range(2)] == [1, len(chosen.chains[-1].tokens)]
 
 
 def test_forms_that_become_one_token_count_with_the_earlier_one() -> None:

@@ -1,5 +1,3 @@
-"""A name finds its model: families by file, hub ids through the hub's own cache, nothing imported that is not needed."""
-
 from __future__ import annotations
 
 import json
@@ -30,26 +28,6 @@ def test_families_are_the_files_of_the_folder_and_listing_them_loads_no_torch() 
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == sorted(printed.split())
     assert {"causal", "masked", "seq2seq", "gguf", "openai", "replay", "toy"} <= set(printed.split())
-
-
-def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None:
-    (tmp_path / "echo_family.py").write_text(
-        "from undertow.models.base import ModelHandle\nfrom undertow.types import ModelIdentity\nSUMMARY = 'an echo'\n"
-        "def resolve(request):\n    if request.name != 'echo':\n        return None\n"
-        "    return ModelHandle(ModelIdentity('echo', 'echo', 'here', '1', request.dtype, 'likelihood'), lambda: None)\n"
-    )
-    info = tmp_path / "echo-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echo\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[undertow.models]\necho = echo_family\n")
-    code = (
-        "from undertow import models; from undertow.models.base import ModelRequest\n"
-        "print(models.resolve(ModelRequest('echo')).identity.family, *models.families())"
-    )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    family, *families = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split()
-    assert family == families[-1] == "echo"
-    assert "toy" in families
 
 
 @pytest.mark.soak
@@ -99,12 +77,6 @@ def test_a_network_in_memory_is_left_as_it_was(network: Callable[[str], str], tm
     assert models.resolve_network(mine, tokenizer).identity.revision != found.identity.revision
     with pytest.raises(UndertowError, match="no model family supports such a network"):
         models.resolve_network(torch.nn.Linear(2, 2), tokenizer)
-
-
-def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["ElectraForPreTraining"]}', encoding="utf-8")
-    with pytest.raises(UndertowError, match=r"no model family supports its architecture \(ElectraForPreTraining\)"):
-        models.resolve(ModelRequest(str(tmp_path)))
 
 
 @pytest.mark.parametrize(

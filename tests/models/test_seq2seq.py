@@ -1,5 +1,3 @@
-"""Encoder-decoders: what is read is what plain forward passes say, one text and one token at a time, without any cache."""
-
 from __future__ import annotations
 
 import math
@@ -27,7 +25,7 @@ from helpers.tiny_models import (
 )
 from helpers.tiny_models import network as network_of
 from undertow.errors import UndertowError
-from undertow.models.base import CHAT_TRAINED, PAPER_TOP, BatchLimits, EncodedQuery, UnsupportedQueryError
+from undertow.models.base import PAPER_TOP, BatchLimits, EncodedQuery, UnsupportedQueryError
 from undertow.models.families import seq2seq
 from undertow.types import EXACT, PAPER, ClozeQuery, ContinuationQuery, GenerateQuery, Option, ScoredQuery
 
@@ -49,11 +47,7 @@ def bart(network: Callable[[str], str]) -> Any:
 
 @pytest.fixture(scope="module", params=["t5", "bart"])
 def model(request: pytest.FixtureRequest) -> Any:
-    """Each of them in turn."""
     return request.getfixturevalue(request.param)
-
-
-# The reference: strings with marks in them, and full forward passes.
 
 
 def next_logprobs(model: Any, source: list[int], written: list[int]) -> Any:
@@ -193,9 +187,6 @@ def test_what_t5_is_fed_token_by_token(t5: Any) -> None:
     assert last.paths[0].tokens == last.paths[1].tokens  # one row, read at two tokens
 
 
-# UL2's modes.
-
-
 @pytest.mark.parametrize(
     ("name", "mode", "used"),
     [
@@ -245,9 +236,6 @@ def test_a_mode_that_is_unknown_or_another_familys_is_refused(
         opened(network(f"trained_{kind}"), mode=mode)
 
 
-# What cannot be read.
-
-
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
@@ -289,18 +277,6 @@ def test_each_text_goes_through_the_encoder_once(model: Any, tmp_path: Path) -> 
     assert set(Counter(read).values()) == {1}
 
 
-def test_a_chat_template_goes_around_the_prompt(t5: Any, tmp_path: Path) -> None:
-    model = opened(t5.identity.name)
-    model.tokenizer.chat_template = "{{ messages[0]['content'] }} was{% if add_generation_prompt %} </s>{% endif %}"
-    model = seq2seq.Seq2SeqModel.from_network(model.network, model.tokenizer, model.identity, modes=model.modes)
-    assert model.facts["post_training"] == CHAT_TRAINED
-    chat, plain = GenerateQuery("she", SHE_OR_HE, 3, chat=True), GenerateQuery("she was", SHE_OR_HE, 3)
-    with encoder_inputs(model) as read:
-        answered = answers(model, [chat, plain], tmp_path / "s")
-    assert [pieces(model, tokens) for tokens in read] == [["▁she", "▁was", "</s>"]]
-    assert answered[0] == answered[1]
-
-
 def test_at_the_start_of_a_text_a_decoder_that_writes_it_whole_writes_both_forms(bart: Any, tmp_path: Path) -> None:
     query = blank("", " was a child in 1825.", "they", "she")
     (answer,) = answers(bart, [query], tmp_path / "s")
@@ -313,9 +289,6 @@ def test_at_the_start_of_a_text_a_decoder_that_writes_it_whole_writes_both_forms
         )
         assert math.exp(nats) == pytest.approx(float(probs[own] + probs[with_space]), abs=1e-6)
         assert math.exp(spaced) == pytest.approx(float(probs[with_space]), abs=1e-6)
-
-
-# Who they are.
 
 
 def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
@@ -377,37 +350,23 @@ def untrained_t5(name: str = "T5") -> Any:
     return network_of(name, "ForConditionalGeneration", **sizes, decoder_start_token_id=0)
 
 
-def markless(folder: Path) -> str:
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_what_fills_no_gaps_answers_prompts(with_mask: bool, tmp_path: Path) -> None:
+    """A mask token in the vocabulary is not enough: the network was never trained to fill one."""
     from transformers import PreTrainedTokenizerFast
 
-    backend = wordpiece_tokenizer().backend_tokenizer
-    return kept(untrained_t5(), PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"), folder)
-
-
-def mask_of_another_kind(folder: Path) -> str:
-    """A mask token in the vocabulary of a network that was never trained to fill one."""
-    return kept(untrained_t5(), wordpiece_tokenizer(), folder)
-
-
-def listener(folder: Path) -> str:
-    """Reads sound, and is called what these are called."""
-    from transformers import WhisperConfig, WhisperForConditionalGeneration
-
-    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16}
-    config = WhisperConfig(vocab_size=300, encoder_layers=1, decoder_layers=1, decoder_ffn_dim=16, **sizes,
-                           pad_token_id=0, bos_token_id=0, eos_token_id=0, decoder_start_token_id=1)  # fmt: skip
-    return kept(WhisperForConditionalGeneration(config), sentencepiece_tokenizer(), folder)
-
-
-@pytest.mark.parametrize("build", [markless, mask_of_another_kind])
-def test_what_fills_no_gaps_answers_prompts(build: Any, tmp_path: Path) -> None:
-    model = opened(build(tmp_path / "m"))
+    tokenizer = wordpiece_tokenizer()
+    if not with_mask:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]")
+    model = opened(kept(untrained_t5(), tokenizer, tmp_path / "m"))
     (unsupported,) = model.encode([QUERIES["one piece"]])
     assert "neither sentinels" in str(unsupported)
     (written,) = answers(model, [GenerateQuery("They was a kid in Japan and had", SHE_OR_HE, 4)], tmp_path / "s")
     assert not written.missing_reason
 
 
-def test_what_reads_sound_is_refused(tmp_path: Path) -> None:
-    folder = listener(tmp_path / "m")
-    assert_refused((f"{folder}: ", "whisper"), opened, folder)
+def test_what_reads_sound_is_refused(network: Callable[[str], str], tmp_path: Path) -> None:
+    """Though it is called what these are called."""
+    folder = shutil.copytree(network("small_t5_folder"), tmp_path / "m")
+    change_json(folder / "config.json", model_type="whisper", architectures=["WhisperForConditionalGeneration"])
+    assert_refused((f"{folder}: ", "whisper"), opened, str(folder))

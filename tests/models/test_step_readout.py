@@ -28,8 +28,6 @@ def answered(*steps: Step) -> Answer:
     return answer_of(PROMPT, steps, "".join(step.token for step in steps))
 
 
-# Which steps count.
-
 THE, SHE, HE = (Step(" The", (0.1, 0.2, 0.3)), Step(" she", (0.6, 0.05, 0.3)), Step(" he", (0.2, 0.0, 0.6)))
 END = Step(".", (0.0, 0.0, 0.0))
 
@@ -96,51 +94,32 @@ def test_a_probability_that_is_not_a_number_is_missing(bad: tuple[float, ...]) -
     assert answer.logprobs_nats == ()
 
 
-@pytest.mark.parametrize(
-    ("probs_", "n_seen", "truncated_prob", "least_prob", "ceilings"),
-    [
-        pytest.param((0.5, 0.0, 0.4), (1, 0, 1), 0.015, 0.1, (0.015,) * 3, id="no higher than what is hidden"),
-        pytest.param((0.5, 0.0, 0.4), (3, 2, 2), 0.05, 0.01, (0.0,) * 3, id="more spellings than two"),
-        pytest.param((0.5, NAN, 0.0), (1, 0, 0), 0.4, 0.1, (0.1, 0.0, 0.2), id="an option that cannot be seen"),
-    ],
+ALONE, WHOLE = (0.5, 0.0, 0.4), Step("one", (0.2, 0.3, 0.5))
+HIDING = Step("the", (0.1, 0.0, 0.2), (1, 0, 1), 0.2, 0.05)
+BESIDE, COUNTS = (
+    Step("one", (0.0, 0.0, 0.3), (0, 0, 2), 0.06, 0.04),
+    Step(" she", (0.9, 0.0, 0.0), (1, 0, 0), 0.02, 0.01),
 )
-def test_ceilings_of_one_step(
-    probs_: Floats, n_seen: tuple[int, ...], truncated_prob: float, least_prob: float, ceilings: Floats
-) -> None:
-    answer = answered(Step("she", probs_, n_seen=n_seen, truncated_prob=truncated_prob, least_prob=least_prob))
-    assert answer.upper_bound_prob == pytest.approx(ceilings)
-    assert answer.truncated_prob == pytest.approx(truncated_prob)
-    assert probs(answer) == pytest.approx(probs_, nan_ok=True)
-
-
-HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), truncated_prob=0.2, least_prob=0.05)
 
 
 @pytest.mark.parametrize(
-    ("other", "ceilings", "truncated_prob"),
+    ("steps", "ceilings", "truncated_prob"),
     [
         pytest.param(
-            Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), truncated_prob=0.06, least_prob=0.04),
-            ((0.05 + 0.06) / 2, (0.1 + 0.06) / 2, 0.05 / 2),
-            0.13,
-            id="their mean",
+            [Step("she", ALONE, (1, 0, 1), 0.015, 0.1)], (0.015,) * 3, 0.015, id="no higher than what is hidden"
         ),
-        pytest.param(
-            Step(" she", (0.9, 0.0, 0.0), n_seen=(1, 0, 0), truncated_prob=0.02, least_prob=0.01),
-            (0.01, 0.02, 0.02),
-            0.02,
-            id="of the step that counts alone",
-        ),
-        pytest.param(Step("one", (0.2, 0.3, 0.5)), (0.025, 0.05, 0.025), 0.1, id="beside one that was shown whole"),
+        pytest.param([Step("she", ALONE, (3, 2, 2), 0.05, 0.01)], (0.0,) * 3, 0.05, id="more spellings than two"),
+        pytest.param([Step("she", (0.5, NAN, 0.0), (1, 0, 0), 0.4, 0.1)], (0.1, 0.0, 0.2), 0.4, id="an option unseen"),
+        pytest.param([HIDING, BESIDE], ((0.05 + 0.06) / 2, (0.1 + 0.06) / 2, 0.05 / 2), 0.13, id="their mean"),
+        pytest.param([HIDING, COUNTS], (0.01, 0.02, 0.02), 0.02, id="of the step that counts alone"),
+        pytest.param([HIDING, WHOLE], (0.025, 0.05, 0.025), 0.1, id="beside one that was shown whole"),
     ],
 )
-def test_ceilings_of_two_steps(other: Step, ceilings: tuple[float, ...], truncated_prob: float) -> None:
-    answer = answered(HIDING, other)
+def test_ceilings(steps: list[Step], ceilings: Floats, truncated_prob: float) -> None:
+    answer = answered(*steps)
     assert answer.upper_bound_prob == pytest.approx(ceilings)
     assert answer.truncated_prob == pytest.approx(truncated_prob)
-
-
-# Whatever the hidden part is, the truth lies within.
+    assert len(steps) > 1 or probs(answer) == pytest.approx(steps[0].probs, nan_ok=True)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,3 @@
-"""Attention in blocks sees what the whole tree lets it see, and networks that cannot take blocks are read without."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,40 +28,25 @@ def grown(seed: int, n_paths: int, longest: int) -> PrefixTree:
     )
 
 
-def seen_by_node(blocks: AttentionBlocks) -> list[set[int]]:
-    n_blocks, width, _ = blocks.mask.shape
-    columns = blocks.columns.view(n_blocks, -1)
-    return [
-        set(columns[node // width][blocks.mask[node // width, node % width] == 0].tolist())
-        for node in range(blocks.n_nodes)
-    ]
-
-
 def test_a_small_tree_is_left_whole() -> None:
     assert AttentionBlocks.from_subtree_ends(grown(0, 3, 4).ends, torch.float32, "cpu") is None
 
 
+HEADS = [(4, 4, 8), (9, 3, 16), (6, 1, 8)]
+SHAPES = [(5, 150, 9), (1, 200, 12), (0, 60, 6), (2, 20, 200), (3, 900, 3), (4, 1, 300)]
+
+
 @pytest.mark.parametrize(
-    ("seed", "n_paths", "longest"), [(0, 60, 6), (1, 200, 12), (2, 20, 200), (3, 900, 3), (4, 1, 300)]
+    ("heads", "shape", "scaling"), [(HEADS[at % 3], shape, (None, 0.3)[at % 2]) for at, shape in enumerate(SHAPES)]
 )
-def test_each_node_sees_its_ancestors_and_itself(seed: int, n_paths: int, longest: int) -> None:
-    branches = grown(seed, n_paths, longest)
-    blocks = AttentionBlocks.from_subtree_ends(branches.ends, torch.float32, "cpu")
-    assert blocks is not None
-    whole = ancestor_mask(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
-    assert seen_by_node(blocks) == [set(row.nonzero()[:, 0].tolist()) for row in whole]
-
-
-@pytest.mark.parametrize(("n_heads", "n_keys", "dim"), [(4, 4, 8), (9, 3, 16), (6, 1, 8)])
-@pytest.mark.parametrize("scaling", [None, 0.3])
 def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
-    n_heads: int, n_keys: int, dim: int, scaling: float | None
+    heads: tuple[int, int, int], shape: tuple[int, int, int], scaling: float | None
 ) -> None:
-    ends = grown(5, 150, 9).ends
+    (n_heads, n_keys, dim), ends = heads, grown(*shape).ends
     blocks = AttentionBlocks.from_subtree_ends(ends, torch.float32, "cpu")
     assert blocks is not None
     torch.manual_seed(0)
-    query, key, value = (torch.randn(1, heads, len(ends), dim) for heads in (n_heads, n_keys, n_keys))
+    query, key, value = (torch.randn(1, n, len(ends), dim) for n in (n_heads, n_keys, n_keys))
     whole = ancestor_mask(torch.from_numpy(ends), torch.arange(len(ends)))
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=whole, scale=scaling, enable_gqa=True

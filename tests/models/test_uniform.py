@@ -1,5 +1,3 @@
-"""The control gives every word the same, by every kind of query, and no audit finds anything in it."""
-
 from __future__ import annotations
 
 import math
