@@ -1,5 +1,3 @@
-"""Audits that name their graph: what the run keeps of it, when it is told again, and what its findings then rest on."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Two runs beside each other: differences by hand, what is refused and why, and how often the intervals hold what was planted."""
-
 from __future__ import annotations
 
 import json
@@ -52,7 +50,6 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "bias-rephrasing": {"limit": 60, "wordings": 1},
     "occupation-checklist": {"n_pairs": 6, "contexts": "without", "negated": False, "n_occupations": 6},
 }
-"""Every audit, asked little."""
 OF_DIFFERENCE = "w_effect_of_difference"
 """What has no sign."""
 RunOf = Callable[[str], Record]

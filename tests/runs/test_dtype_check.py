@@ -1,5 +1,3 @@
-"""What reduced precision costs a run: planted errors are found again, named where they could change a finding, and kept."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The guard as a library user meets it: what it finds of a model whose answers are planted, and what it says of it."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Audits of what is in memory: a network that its owner loaded, and a challenge as a dict or a table of pandas."""
-
 from __future__ import annotations
 
 import copy
@@ -28,32 +26,23 @@ CHALLENGE: dict[str, Any] = {
 }
 
 
-def causal(folder: Path) -> Any:
-    return tiny.tiny_llama(), tiny.tiny_tokenizer(folder)
-
-
-def masked(_: Path) -> Any:
-    tokenizer = tiny.wordpiece_tokenizer()
-    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": tiny.POSITIONS, "hidden_dropout_prob": 0.1}
-    return tiny.network("Bert", "ForMaskedLM", **tiny.MASKED | sizes), tokenizer
-
-
-def seq2seq(_: Path) -> Any:
-    tokenizer = tiny.sentencepiece_tokenizer()
-    return tiny.small_t5(tokenizer), tokenizer
-
-
-@pytest.mark.parametrize("build", [causal, masked, seq2seq])
+@pytest.mark.parametrize(
+    ("builder", "head", "dropout"),
+    [
+        ("tiny_llama", "CausalLM", {"attention_dropout": 0.1}),
+        ("trained_bert", "MaskedLM", {"hidden_dropout_prob": 0.1}),
+        ("trained_t5", "Seq2SeqLM", {"dropout_rate": 0.1}),
+    ],
+)
 def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
-    tmp_path: Path, build: Callable[[Path], Any]
+    builder: str, head: str, dropout: dict[str, float], network: Callable[[str], str], tmp_path: Path
 ) -> None:
     torch = pytest.importorskip("torch", reason="the model extra is not installed")
+    import transformers
 
-    folder = tmp_path / "network"
-    torch.manual_seed(0)
-    mine, tokenizer = build(folder)
-    mine.train().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    folder = network(builder)
+    mine = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder, **dropout).train()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     options: Any = {"challenge": CHALLENGE, "w": "year"}
     loss = sum(parameter.square().sum() for parameter in mine.parameters())
     loss.backward()
@@ -61,7 +50,7 @@ def test_a_network_in_memory_is_audited_as_its_folder_and_left_as_it_was(
     attention, state = mine.config._attn_implementation, torch.get_rng_state()
     audit = "spurious-correlation"
     run = undertow.audit(audit, model=mine, tokenizer=tokenizer, model_name="mine", out=tmp_path / "mine", **options)
-    by_name = undertow.audit(audit, model=str(folder), device="cpu", out=tmp_path / "named", **options)
+    by_name = undertow.audit(audit, model=folder, device="cpu", out=tmp_path / "named", **options)
     shared = ["measure", "pronoun", "value", "low", "high", "n"]
     pd.testing.assert_frame_equal(run.results[shared], by_name.results[shared], rtol=1e-4, atol=1e-4)
     assert run.results["value"].notna().any()
@@ -190,7 +179,7 @@ def test_values_of_w_are_given_as_a_dict_of_lists(tmp_path: Path) -> None:
 def test_what_changes_answers_changes_the_identity(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft", reason="PEFT is not installed")
 
-    mine, tokenizer = causal(tmp_path)
+    mine, tokenizer = tiny.tiny_llama(), tiny.tiny_tokenizer(tmp_path)
     mine.config.name_or_path = "one"
 
     def key(network: Any = mine) -> str:

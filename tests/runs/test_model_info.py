@@ -1,5 +1,3 @@
-"""Names of several models: patterns written out by training step, and the file that says what models do not tell."""
-
 from __future__ import annotations
 
 from pathlib import Path

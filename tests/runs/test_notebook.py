@@ -1,5 +1,3 @@
-"""What a notebook shows of a run."""
-
 from __future__ import annotations
 
 import json

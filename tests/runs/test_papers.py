@@ -1,5 +1,3 @@
-"""What a paper takes from a run: tables in several formats, figures of a column's width, a paragraph on methods."""
-
 from __future__ import annotations
 
 import re

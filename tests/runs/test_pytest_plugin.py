@@ -1,5 +1,3 @@
-"""The pytest plugin: rules are tests like any other, what cannot be judged is wrong usage, and nothing happens until it is asked for."""
-
 from __future__ import annotations
 
 import shutil

@@ -1,5 +1,3 @@
-"""A finished run asked like a model: it says again what it said, and owns to what it was never asked."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Several models in one run: each as it would be alone, beside the others, and asked for as one."""
-
 from __future__ import annotations
 
 import gc
@@ -44,8 +42,6 @@ post_training = "RLHF"
 [models."a model that is not asked"]
 parameters = 1e9
 """
-
-
 Add = Callable[..., list[Query]]
 
 

@@ -1,5 +1,3 @@
-"""The run folder: what is wrong with one is said in one sentence, and nothing is overwritten unasked."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -66,7 +64,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown audit": (with_entry(audit="nosuch"), "nosuch"),
     "no observations": (without(OBSERVATIONS), OBSERVATIONS),
 }
-"""What is wrong with a run folder, and what a refusal names."""
 
 
 @pytest.mark.parametrize("case", briefly(DAMAGE, 4))

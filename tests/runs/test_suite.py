@@ -1,5 +1,3 @@
-"""A suite file: several audits, one page, one verdict."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""A system prompt: where the model reads it, that it makes another assistant, and what refuses it."""
-
 from __future__ import annotations
 
 import dataclasses
