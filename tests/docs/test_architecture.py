@@ -1,5 +1,3 @@
-"""The tour is true: its files hold what it names, its rooms are the contract's, and its code runs."""
-
 from __future__ import annotations
 
 import re
@@ -15,7 +13,6 @@ from conftest import ROOT, Cli, make_quick
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src/undertow"
 FILE = re.compile(r"Write,\s+as\s+`([\w./]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
-QUESTIONS = 12
 
 
 def section(heading: str) -> str:
@@ -35,7 +32,7 @@ def test_files_hold_what_the_tables_name() -> None:
     steps = rows(section("The data flow"))
     questions = rows(section("Where is ...?"))
     assert len(steps) >= 7
-    assert len(questions) == QUESTIONS
+    assert len(questions) == 12
     for _, file, look_for in [*steps, *questions]:
         text = (SOURCE / file.strip("`")).read_text(encoding="utf-8")
         for name in re.findall(r"`(\w+)`", look_for):

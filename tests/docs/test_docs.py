@@ -1,5 +1,3 @@
-"""The documentation is true: its files load, its commands exist, its links lead somewhere, its numbers are printed."""
-
 from __future__ import annotations
 
 import re

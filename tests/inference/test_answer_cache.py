@@ -1,5 +1,3 @@
-"""The answer store keeps what was said, tells models apart, and says in one sentence what is wrong with its file."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -48,7 +46,6 @@ FOREIGN = {
     "our number": f"CREATE TABLE bookmarks (url TEXT); PRAGMA user_version={SCHEMA_VERSION}",
     "our names": f"CREATE TABLE models (key TEXT); CREATE TABLE answers (model TEXT); PRAGMA user_version={SCHEMA_VERSION}",
 }
-"""Files of SQLite that are none of ours."""
 
 
 @pytest.mark.parametrize("damage", ["text", "page", *FOREIGN])

@@ -1,5 +1,3 @@
-"""The plan is a permutation: whatever is packed, the values come back in order and equal those of one text at a time."""
-
 from __future__ import annotations
 
 import math
@@ -83,17 +81,6 @@ def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
         for query in members:
             assert pack.as_tree == (max(len(path.tokens) for path in query.paths) <= tree_depth)
         assert values.tolist() == values_of(members)
-
-
-@settings(max_examples=60)
-@given(encoded_queries())
-def test_a_tree_holds_each_prefix_once(queries: list[EncodedQuery]) -> None:
-    tree, _ = grow_tree(queries)
-    prefixes = {
-        path.tokens[:length] for query in queries for path in query.paths for length in range(1, len(path.tokens) + 1)
-    }
-    assert len(tree.tokens) == len(prefixes)
-    assert len({*zip(tree.read_nodes.tolist(), tree.read_tokens.tolist(), strict=True)}) == len(tree.read_nodes)
 
 
 def test_queries_of_one_length_or_one_beginning_share_a_pack() -> None:

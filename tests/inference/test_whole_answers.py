@@ -1,5 +1,3 @@
-"""Models that answer whole queries: what arrives is kept, and what is lost is asked again."""
-
 from __future__ import annotations
 
 import math
@@ -109,9 +107,6 @@ def stored(place: Path, queries: Sequence[Query] = PROMPTS, identity: ModelIdent
     return {number: kept[query_digest(query)] for number, query in enumerate(queries) if query_digest(query) in kept}
 
 
-# Asking.
-
-
 @pytest.mark.parametrize(("every_s", "n_transactions"), [(0.0, 3), (math.inf, 2)])
 def test_fast_passes_share_a_transaction_and_none_is_lost_with_the_engine(
     place: Path, monkeypatch: pytest.MonkeyPatch, every_s: float, n_transactions: int
@@ -218,8 +213,6 @@ def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
     assert server.asked == [list(range(7)), [1, 4], [4]]
 
 
-# Blanks and prompts of one model.
-
 SENTENCES: list[Query] = [ClozeQuery((f"In {year}, ", " was a child."), PRONOUNS) for year in (1801, 1900, 2001)]
 FIRST, LAST = (GenerateQuery(f"In {year}, _ was?", PRONOUNS) for year in (1801, 2001))
 ASKED_BOTH: list[Query] = [FIRST, *SENTENCES, LAST]
@@ -253,9 +246,6 @@ def test_a_model_refuses_what_it_cannot_be_asked_before_it_is_opened(place: Path
     assert server.n_opened == 0
 
 
-# Estimates.
-
-
 def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
     server = Server()
     asked(server, place, PROMPTS[:3])
@@ -271,8 +261,6 @@ def test_an_estimate_asks_nothing_and_counts_what_is_left(place: Path) -> None:
     assert server.asked == [[0, 1, 2]]
     assert stored(place).keys() == {0, 1, 2}
 
-
-# The store: what whole answers bring.
 
 TEXTS = ["", "two\nlines\t", "élan 她 \N{NERD FACE}", "nul \0 in it", "x" * 70_000]
 

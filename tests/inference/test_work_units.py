@@ -1,5 +1,3 @@
-"""From token log-probabilities to answers, by hand."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""A broken package of somebody else's is named in one line and skipped; everything else works."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,8 +7,6 @@ import pytest
 from conftest import Cli
 
 RUN = ("run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90", "--out", "run")
-
-
 BROKEN = {
     "absent": ("undertow.models", "", "import nonexistent_package", "ModuleNotFoundError"),
     "hookless": ("undertow.models", "", "SUMMARY = 'x'", "has no resolve"),

@@ -1,5 +1,3 @@
-"""tools/install.py and constraints.txt: complete pins, and no build of torch that nobody asked for."""
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,5 +1,3 @@
-"""The package keeps the import contracts of pyproject.toml."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""One version everywhere, and the licence in full."""
-
 from __future__ import annotations
 
 import re
