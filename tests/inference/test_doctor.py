@@ -1,5 +1,3 @@
-"""`undertow doctor`: what a model can be asked, whether it reads, how fast, and how it takes bfloat16."""
-
 from __future__ import annotations
 
 import json
@@ -37,15 +35,11 @@ from undertow.types import (
 )
 
 Said = Callable[[Any], Answer | RequestFailedError]
-
-
 Plant = Callable[..., Scripted]
 
 
 @pytest.fixture
 def plant(script: Script) -> Plant:
-    """Makes `planted` a model with these answers."""
-
     def plant(capabilities: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> Scripted:
         return script(said, capabilities, name="planted", dtype=dtype, notes=("as in the script",))
 
@@ -62,9 +56,6 @@ def shares(**of_group: float) -> Said:
         return Answer(logprobs, max(0.0, 1 - sum(probs)), text=" she.")
 
     return said
-
-
-# In memory.
 
 
 def test_what_the_toy_can_do() -> None:
@@ -202,22 +193,6 @@ def test_a_server_that_only_chats_is_checked_by_its_replies(plant: Plant) -> Non
         examine(ModelRequest("planted"), chat=True)
 
 
-# Models with weights.
-
-
-@pytest.mark.slow
-def test_precisions_of_a_causal_model_are_compared(network: Callable[[str], str]) -> None:
-    pytest.importorskip("torch", reason="the model extra is not installed")
-    checkup = examine(ModelRequest(network("tiny_llama")), compare_dtypes=True)
-    assert (checkup.identity["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
-    assert 0 < checkup.dtype_gap_nats < 5
-    assert 0 <= checkup.dtype_flips <= 1
-    assert checkup.facts["parameters"] == pytest.approx(39_072)
-    # Its weights are random.
-    assert checkup.reading is not None
-    assert (checkup.reading.answered, checkup.reading.reads) == (20, False)
-
-
 @pytest.mark.slow
 def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli: Cli) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
@@ -227,14 +202,12 @@ def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli:
     assert told["capabilities"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
+    assert 0 <= told["dtype_flips"] <= 1
     # It has learned words, and not what a sentence says of them; one pair has a word that it does not know.
     assert (told["reading"]["answered"], told["reading"]["low_percent"] > 50) == (18, False)
     assert told["reading"]["missing_reason"]
     assert told["facts"]["parameters"] > 1000
     assert told["facts"]["objective"]
-
-
-# The command line.
 
 
 def checkup_of(cli: Cli, *arguments: str) -> Any:
@@ -260,8 +233,6 @@ def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cl
 def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
     refused(cli("doctor", *arguments), *words)
 
-
-# Five sentences in each run.
 
 AGES = """title = "Ages"
 source = "our own"
@@ -314,60 +285,44 @@ OLD, YOUNG = (
     for age, gold in ((91, "old"), (12, "young"))
 )
 CONTROLS = AGES + OLD + YOUNG
+MORE_OLD = CONTROLS + "".join(OLD.replace("91", str(age)) for age in range(70, 88, 2))
+NO_BETTER = "control sentences right, which is no better than chance"
+PREFERS = "it prefers young in 'She is 91, so she is ___.'."
+ALWAYS_YOUNG = shares(young=0.5, old=0.2)
+
+
+def reads_ages(query: Any) -> Answer | RequestFailedError:
+    return shares(old=0.5 if "91" in query.pieces[0] else 0.1, young=0.3)(query)
+
+
+def no_control(query: Any) -> Answer | RequestFailedError:
+    return Answer.missing("it sneezed") if "She" in query.pieces[0] else ALWAYS_YOUNG(query)
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "of", "sentence"),
+    ("said", "text", "right", "of", "chance", "sentence"),
     [
-        (
-            shares(young=0.5, old=0.2),
-            1,
-            2,
-            "gets 1 of 2 control sentences right, which is no better than chance (50%); it prefers young in "
-            "'She is 91, so she is ___.'.",
-        ),
-        (
-            lambda query: shares(old=0.5 if "91" in query.pieces[0] else 0.1, young=0.3)(query),
-            2,
-            2,
-            "gets 2 of 2 control sentences right, which is no better than chance (50%).",
-        ),
-        (
-            lambda query: (
-                Answer.missing("it sneezed") if "She" in query.pieces[0] else shares(young=0.5, old=0.2)(query)
-            ),
-            0,
-            0,
-            "answers no control sentence of the challenge file",
-        ),
+        (ALWAYS_YOUNG, CONTROLS, 1, 2, 50.0, f"gets 1 of 2 {NO_BETTER} (50%); {PREFERS}"),
+        (reads_ages, CONTROLS, 2, 2, 50.0, f"gets 2 of 2 {NO_BETTER} (50%)."),
+        (no_control, CONTROLS, 0, 0, 50.0, "answers no control sentence of the challenge file"),
+        (shares(young=0.2, old=0.5), MORE_OLD, 10, 11, 100 * 10 / 11, f"gets 10 of 11 {NO_BETTER}"),
     ],
-    ids=["always young", "reads", "no answer"],
+    ids=["always young", "reads", "no answer", "always old, which most are"],
 )
 def test_controls_of_a_challenge_file_take_the_place_of_the_five_sentences(  # noqa: PLR0917 - a case each
-    said: Said, right: int, of: int, sentence: str, plant: Plant, tmp_path: Path, cli: Cli
+    said: Said, text: str, right: int, of: int, chance: float, sentence: str, plant: Plant, tmp_path: Path, cli: Cli
 ) -> None:
     plant({BLANK: (EXACT,)}, said, "float32")
-    (tmp_path / "ages.toml").write_text(CONTROLS, encoding="utf-8")
+    (tmp_path / "ages.toml").write_text(text, encoding="utf-8")
     options = ("--challenge", "ages.toml", "--w", "date", "--limit", "20", "--out", "run")
     done = cli("run", "spurious-correlation", "-m", "planted", *options)
     assert done.returncode == 0, done.stderr
     assert f"planted: {sentence}" in done.stdout
     run = undertow.load_run(tmp_path / "run")
-    entry = {"right": right, "of": of, "chance_percent": 50.0, "better_than_chance": False}
+    entry = {"right": right, "of": of, "chance_percent": pytest.approx(chance), "better_than_chance": False}
     assert run.manifest["sanity_check"] == {"planted": entry}
-    assert [row["gold"] for row in run.manifest["design"]["controls"]["planted"]] == ["old", "young"]
-
-
-def test_one_answer_to_controls_that_mostly_have_it_is_no_better_than_chance(plant: Plant, tmp_path: Path) -> None:
-    plant({BLANK: (EXACT,)}, shares(young=0.2, old=0.5), "float32")
-    path = tmp_path / "ages.toml"
-    more = [OLD.replace("91", str(number)) for number in range(70, 88, 2)]
-    path.write_text(CONTROLS + "".join(more), encoding="utf-8")
-    given: dict[str, Any] = {"challenge": str(path), "w": "date", "limit": 20}
-    run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", **given)
-    check = run.manifest["sanity_check"]["planted"]
-    assert (check["right"], check["of"], check["better_than_chance"]) == (10, 11, False)
-    assert check["chance_percent"] == pytest.approx(100 * 10 / 11)
+    golds = [row["gold"] for row in run.manifest["design"]["controls"]["planted"]]
+    assert golds == ["old", "young", *["old"] * (text.count("gold") - 2)]
 
 
 def test_a_run_that_is_measured_again_copies_no_other_file(plant: Plant, tmp_path: Path) -> None:

@@ -49,13 +49,6 @@ def own_cluster() -> Iterator[None]:
     assert os.environ.get("OMP_NUM_THREADS") == before
 
 
-# Whole runs.
-
-
-def results(folder: Path) -> bytes:
-    return (folder / "results.json").read_bytes()
-
-
 def test_what_is_stored_needs_no_cluster(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"w": "date", "limit": 90}
     undertow.audit(PROBE, "toy", out=tmp_path / "alone", **asked)
@@ -177,8 +170,6 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
     assert "token" in done.stderr
 
 
-# The command line: a cluster of its own, and one that is there.
-
 TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
 
 
@@ -189,7 +180,7 @@ def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: py
     run = undertow.audit(PROBE, "toy", w="date", limit=60, out=tmp_path / "shared", engine="ray", workers=2)
     assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
     assert run.manifest["counts"] == alone.manifest["counts"]
-    assert results(run.folder) == results(alone.folder)
+    assert (run.folder / "results.json").read_bytes() == (alone.folder / "results.json").read_bytes()
 
 
 Head = tuple[str, dict[str, str], "subprocess.Popen[str]"]

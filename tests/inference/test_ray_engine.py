@@ -1,13 +1,9 @@
-"""What sharing the work out rests on, without Ray: portions that stand alone, a cluster's division, choices that are refused."""
-
 from __future__ import annotations
 
 import random
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,15 +28,8 @@ TOY = resolve(ModelRequest("toy"))
 
 
 def sentences(n_items: int = 600) -> dict[str, Query]:
-    return {query_digest(item.query): item.query for item in about_dates()[:n_items]}
-
-
-@cache
-def about_dates() -> Sequence[Any]:
-    return data.load("mgc").items([data.load_covariate("date")])
-
-
-# Portions.
+    items = data.load("mgc").items([data.load_covariate("date")])
+    return {query_digest(item.query): item.query for item in items[:n_items]}
 
 
 def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
@@ -88,9 +77,6 @@ def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_i
     assert len(set(seen)) == 1
 
 
-# A worker, in this process.
-
-
 def worker_of(folder: Path, versions: Any = dict, expected: Any = None, key: str = "", **source: str) -> Worker:
     model = ModelSource(lambda: TOY, key or TOY.identity.key(EXACT), versions, expected or {}, **source)
     return Worker(0, model, str(folder / "there"), "1")
@@ -132,9 +118,6 @@ def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
     return {
         digest: one for arrived in said if isinstance(arrived, AnswerBatch) for digest, one in arrived.answers.items()
     }
-
-
-# Joining, with Ray as it looks from the driver.
 
 
 class RayError(Exception):
@@ -212,8 +195,6 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
             assert_refused((words,), join, cluster)
 
 
-# A cluster, divided.
-
 LAPTOP = [{"CPU": 8.0, "memory": 1e9}]
 RACK = [{"CPU": 16.0}, {"CPU": 16.0}, {"CPU": 8.0}]
 GPUS = [{"CPU": 4.0}, {"CPU": 48.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}]
@@ -253,9 +234,6 @@ def test_address_is_a_host_and_a_port() -> None:
         check_address(address)
     for address in ("head", ":6379", "head:", "head:port", "head:0", "head:65536", "http://head:6379/"):
         assert_refused(("HOST:PORT",), check_address, address)
-
-
-# Choices that are refused before anything is asked.
 
 
 def test_a_cluster_that_others_can_reach_is_refused_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-"""Causal models: golden values of the default model, and every way to read gives what one text at a time gives."""
-
 from __future__ import annotations
 
 import shutil
@@ -70,8 +68,6 @@ def test_the_default_model_has_its_golden_values_and_reads_alike_in_every_way(sm
 
 
 Network = Callable[[str], str]
-
-
 opened = partial(answering.opened, causal)
 
 
@@ -148,21 +144,17 @@ def copied(network: Network, to: Path) -> str:
     return str(shutil.copytree(network("tiny_llama"), to / "m"))
 
 
-def with_specials(folder: str, template: str) -> str:
-    """The tokenizer made to put special tokens around every text, as a BERT-like one does."""
+@pytest.mark.parametrize("template", ["<s> $A", "$A </s>", "<s> $A </s>"])
+def test_tokens_around_a_text_are_no_part_of_it(template: str, network: Network, tmp_path: Path) -> None:
+    """Special tokens, which the tokenizer puts around every text as a BERT-like one does."""
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoTokenizer
 
+    plain, folder = opened(network("tiny_llama")), copied(network, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer._tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=[("<s>", 0), ("</s>", 1)])
     tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.parametrize("template", ["<s> $A", "$A </s>", "<s> $A </s>"])
-def test_tokens_around_a_text_are_no_part_of_it(template: str, network: Network, tmp_path: Path) -> None:
-    plain = opened(network("tiny_llama"))
-    around = opened(with_specials(copied(network, tmp_path), template))
+    around = opened(folder)
     assert around.closing_tokens == template.count("</s>")
     assert any("begins every text with <s>" in note for note in around.notes) == template.startswith("<s>")
     for one, other in zip(plain.encode(QUERIES), around.encode(QUERIES), strict=True):

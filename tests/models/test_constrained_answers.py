@@ -1,5 +1,3 @@
-"""Choices and written answers of real small networks are what one text at a time says, however they are asked."""
-
 from __future__ import annotations
 
 import math
@@ -89,9 +87,6 @@ def noting(network: Any) -> Iterator[list[int]]:
         yield fed
     finally:
         hook.remove()
-
-
-# One text at a time, by the plainest means.
 
 
 def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
@@ -190,9 +185,6 @@ def check(asked: Any, queries: Sequence[Asked], protocol: str = EXACT) -> list[A
     return found
 
 
-# Choices.
-
-
 def choices(**settings: Any) -> list[MultipleChoiceQuery]:
     """Prompts that share documents, of several lengths."""
     return [MultipleChoiceQuery(document + task, DIMENSIONS, **settings) for document in DOCUMENTS for task in TASKS]
@@ -219,8 +211,6 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
     by_paper = {f" {answer.text}" for answer in check(asked, choices(), PAPER)}
     assert kind == "sentence pieces" or by_paper - {*DIMENSIONS}
 
-
-# Writing.
 
 PASSAGES = (
     *DOCUMENTS,
@@ -286,9 +276,6 @@ def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> No
     assert going_on.logprobs_nats == pytest.approx((2 * one_nats,), abs=TOLERANCE_NATS)
 
 
-# Drawing.
-
-
 @cache
 def decided() -> Any:
     """A model whose distributions are far from even, so that a temperature makes a difference."""
@@ -320,59 +307,7 @@ def test_answers_are_drawn_as_often_as_they_are_probable(query: ConstrainedGener
     assert drawn_p(texts, rules_of(asked, warmer).outcomes(partial(decoded, asked))) < 1e-4
 
 
-def test_a_drawn_answer_depends_on_its_query_alone() -> None:
-    asked = model()
-    queries = [
-        replace(query, seed=seed) for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN) for seed in range(3)
-        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::6]
-    ]  # fmt: skip
-    together = told(asked, queries)
-    alike([answer for query in queries for answer in told(asked, [query])], together)
-    order = random.Random(0).sample(range(len(queries)), len(queries))
-    shuffled = told(model(), [queries[at] for at in order])
-    alike(shuffled, [together[at] for at in order])
-    n = len(queries) // 9
-    by_seed = [tuple(answer.text for answer in together[start : start + n]) for start in range(0, len(queries), n)]
-    assert len(set(by_seed)) == 9
-
-
-# Examples that have no room.
-
-
-@cache
-def short_model() -> Any:
-    """It has no room for all examples."""
-    tokenizer = tokenizer_of("byte-level")
-    return model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
-
-
-def long_queries() -> list[Asked]:
-    return [
-        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS),
-        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
-        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in CONSTRAINTS),
-    ]
-
-
-def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
-    short, queries = short_model(), long_queries()
-    found = told(short, queries)
-    assert {answer.n_dropped_shots for answer in found} == {1, 2}
-    kept = [replace(query, shots=SHOTS[one.n_dropped_shots :]) for query, one in zip(queries, found, strict=True)]
-    alike([replace(answer, n_dropped_shots=0) for answer in found], told(short, kept))
-    # One example more has no room.
-    more = [replace(query, shots=SHOTS[one.n_dropped_shots - 1 :]) for query, one in zip(queries, found, strict=True)]
-    assert all(answer.n_dropped_shots == 1 for answer in told(short, more))
-    long = ConstrainedGenerateQuery("The sea. " * 40, "the cats", shots=SHOTS)
-    (answer,) = told(short, [long])
-    assert "56 tokens" in answer.missing_reason
-
-
-# The cache.
-
-
 LETTERS = tuple(Option(letter, (letter,)) for letter in "acns")
-"""Tokens of any byte-level vocabulary."""
 
 
 def mixture() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery | GenerateQuery]:
@@ -481,9 +416,6 @@ def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_rig
     alike(told(asked, mixture()), reference())
 
 
-# Networks that take no tree, or not all of one.
-
-
 def architecture(build: Callable[[], Any]) -> Any:
     tokenizer = byte_level()
     network = build()
@@ -538,9 +470,6 @@ def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
     assert found[0][-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
 
 
-# A cache that is not what it should be.
-
-
 def refuse(columns: Any) -> Any:
     raise NotImplementedError
 
@@ -571,9 +500,6 @@ def test_a_network_that_says_no_numbers_has_no_answers() -> None:
     ]
     queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
     assert {one.missing_reason for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
-
-
-# With a store.
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-"""Answers from passages: what is read is what the question-answering pipeline, or a forward pass made by hand, says."""
-
 from __future__ import annotations
 
 import math
@@ -50,7 +48,6 @@ RECORDED = {
             "has": 0.01110914722084999,
             "skills in cooking": 0.010481485165655613,
             "has skills in cooking.": 0.010430516675114632,
-            "James. Susan has skills in cooking": 0.010039977729320526,
         },
         whole=0.009210171177983284,
         words="has skills in cooking",
@@ -66,9 +63,6 @@ RECORDED = {
             "Mary": 0.005628307815641165,
             "Mary met James. Susan": 0.005542661063373089,
             "skills": 0.005515012424439192,
-            "James. Susan has skills": 0.005444130394607782,
-            "cooking": 0.0053996010683476925,
-            "Susan": 0.005305712576955557,
         },
         whole=0.004672661889344454,
         words="Mary",  # whose last letter alone is the most probable piece
@@ -93,7 +87,6 @@ def style(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def reader(folders: dict[str, str], style: str) -> Any:
-    """Each of them in turn."""
     return opened(folders[style])
 
 
@@ -136,9 +129,6 @@ def by_hand(model: Any, query: SpanQuery) -> list[float]:
     return [*candidates, null, best]
 
 
-# The same as the pipeline.
-
-
 def test_the_recorded_scores_of_the_pipeline(reader: Any, style: str) -> None:
     recorded = RECORDED[style]
     plain, long = told(reader, [SpanQuery(*PLAIN, (*recorded.pieces, PLAIN[0])), SpanQuery(*LONG)])
@@ -160,9 +150,6 @@ def test_every_piece_is_what_the_plainest_reading_says(reader: Any) -> None:
     for query, answer in zip(queries, told(reader, queries), strict=True):
         assert probs(answer) == pytest.approx(by_hand(reader, query), rel=1e-5)
     assert any("windows" in note for note in reader.notes)
-
-
-# Candidates.
 
 
 @pytest.mark.parametrize(
@@ -224,9 +211,6 @@ def test_a_token_that_is_two_words_is_no_candidate(folders: dict[str, str]) -> N
         _pieces(query.passage, "Mary", [joined])
 
 
-# Together and one by one.
-
-
 def many(n_queries: int = 60) -> list[SpanQuery]:
     generator = random.Random(2)
     queries = []
@@ -260,9 +244,6 @@ def test_packs_hold_each_query_once_and_no_padding(reader: Any) -> None:
         assert len({tuple(len(window.tokens) for window in posed[place].windows) for place in pack}) == 1
         distinct = {posed[place].network_input: posed[place] for place in pack}.values()
         assert sum(len(window.tokens) for one in distinct for window in one.windows) <= reader.limits.budget_tokens
-
-
-# Finding and opening.
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Masked models: what is read is what the fill-mask pipeline, or a forward pass made by hand, says."""
-
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,10 +11,8 @@ import numpy as np
 import pytest
 
 from helpers import answering
-from helpers.answering import TOLERANCE_NATS, answers, blank, some_batch, whole
+from helpers.answering import TOLERANCE_NATS, answers, blank, change_json, some_batch, whole
 from helpers.file_refusal import assert_refused
-from helpers.tiny_models import kept, wordpiece_tokenizer
-from helpers.tiny_models import network as network_of
 from undertow.audits.shared.group_probabilities import group_masses
 from undertow.models.base import PAPER_TOP
 from undertow.models.families import masked
@@ -38,7 +35,6 @@ def roberta(network: Callable[[str], str]) -> Any:
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def model(request: pytest.FixtureRequest) -> Any:
-    """Each of them in turn."""
     return request.getfixturevalue(request.param)
 
 
@@ -220,11 +216,7 @@ def test_a_last_layer_that_needs_the_text_is_found_out_and_computed_whole(model:
     assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
 
 
-def test_a_network_whose_tokenizer_has_no_mask_is_refused(tmp_path: Path) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    backend = wordpiece_tokenizer().backend_tokenizer
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]")
-    network = network_of("Bert", "ForMaskedLM", vocab_size=len(tokenizer), intermediate_size=32)
-    folder = kept(network, tokenizer, tmp_path / "m")
-    assert_refused((f"{folder}: ", "no mask token"), opened, folder)
+def test_a_network_whose_tokenizer_has_no_mask_is_refused(network: Callable[[str], str], tmp_path: Path) -> None:
+    folder = shutil.copytree(network("trained_bert"), tmp_path / "m")
+    change_json(folder / "tokenizer_config.json", mask_token=None)
+    assert_refused((f"{folder}: ", "no mask token"), opened, str(folder))

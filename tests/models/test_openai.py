@@ -61,8 +61,6 @@ def prompts(n: int) -> list[GenerateQuery]:
     return [prompt(f"prompt {number}") for number in range(n)]
 
 
-# Responses in the shapes that servers give.
-
 Steps = Sequence[tuple[str, Mapping[str, float]]]
 
 
@@ -107,15 +105,7 @@ def with_choice(choice: Any) -> dict[str, Any]:
     return GOOD | {"choices": [choice]}
 
 
-def with_logprobs(**changed: Any) -> dict[str, Any]:
-    choice = GOOD["choices"][0]
-    return with_choice(choice | {"logprobs": choice["logprobs"] | changed})
-
-
 GOOD = legacy([(" she", {" she": 0.5, " he": 0.25, " the": 0.05, " a": 0.03, " it": 0.02})])
-
-
-# What is asked.
 
 
 def request_body(asked: GenerateQuery, model: str) -> dict[str, Any]:
@@ -184,8 +174,6 @@ def test_refused_parameter_is_renamed_or_left_out(refuse: Callable[[list[str]], 
         if n_steps > 1:  # steps of an answer are those of the most probable one
             refusal(model_at(seen.url, retries=0), queries, "temperature")
 
-
-# What is read.
 
 SHAPES = [(legacy, False), (completion, False), (chat_completion, True)]
 Shape = Callable[..., dict[str, Any]]
@@ -370,9 +358,6 @@ def test_notes_say_what_was_served_and_what_it_never_showed(protocol: str) -> No
     assert model.facts == {}
 
 
-# Who it is, and the key.
-
-
 def test_card_names_host_path_and_model_and_every_setting_that_changes_answers() -> None:
     address = {"base_url": "https://api.example.org:8443/v1/"}
     found = registry.resolve(ModelRequest("openai:org/some-model", settings=address))
@@ -472,9 +457,6 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
     assert account == (told if is_the_service else {})
 
 
-# Servers that refuse.
-
-
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
@@ -523,20 +505,18 @@ def test_prompt_that_is_refused_for_itself_is_missing_and_not_asked_again(reply:
     assert len(seen.requests) == 3
 
 
-# Servers that fail.
-
-STEP = {"token": "she", "logprob": math.log(0.41)}
-EMPTY_MESSAGE = {"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}}
+CHOICE, STEP = GOOD["choices"][0], {"token": "she", "logprob": math.log(0.41)}
 FAILURES = {
-    "timeout": Reply({}, 408),
     "server error": Reply(b"oops", 500),
     "cut body": Reply(json.dumps(GOOD).encode()[:99], short_by=50),
     "no text": Reply(with_choice({"text": 7})),
-    "no top": Reply(with_logprobs(top_logprobs=[None])),
+    "no top": Reply(with_choice(CHOICE | {"logprobs": CHOICE["logprobs"] | {"top_logprobs": [None]}})),
     "half a list": Reply(with_choice({"text": "she", "logprobs": {"content": [STEP]}})),
     "all null": Reply(with_choice({"text": None, "logprobs": None, "finish_reason": None})),
     "a tool call": Reply(with_choice({"text": "", "finish_reason": "tool_calls"})),
-    "an empty message": Reply(with_choice(EMPTY_MESSAGE)),
+    "an empty message": Reply(
+        with_choice({"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}})
+    ),
     "late": Reply(GOOD, after_s=NEVER_S),
 }
 """Other faults, of which a run is asked again, are those of tests/reliability/test_network.py."""
@@ -644,8 +624,6 @@ def test_model_that_spent_its_tokens_before_it_wrote_is_missing() -> None:
         assert len(seen.requests) == 1
 
 
-# Servers that show what was sampled.
-
 SURE = completion([(" she", {" she": 1.0}), (" was", {" was": 1 - 1e-7, " is": 1e-8})])
 """As after sampling at temperature 0, or as of a model that is sure."""
 
@@ -696,9 +674,6 @@ def test_server_that_shows_more_elsewhere_is_believed_of_a_model_that_is_sure() 
     assert probs(asked.scores.answers[5])[0] == pytest.approx(1.0)
 
 
-# Budgets, and being stopped.
-
-
 @pytest.mark.parametrize("failing", [0, 1])
 def test_budget_of_requests_counts_every_attempt_and_keeps_the_answers(failing: int) -> None:
     with serving(saying(*[Reply({}, 500)] * failing, GOOD)) as seen:
@@ -744,8 +719,6 @@ def test_stopped_process_ends_at_once_and_keeps_what_had_arrived(stop: signal.Si
         assert process.returncode == (130 if stop == signal.SIGINT else -stop)
     assert (len(seen.requests), n_stored()) == (6, 4)
 
-
-# The real server.
 
 VISIBLE_PROB = 0.01
 NOISE_NATS = 0.2

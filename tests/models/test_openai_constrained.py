@@ -61,9 +61,6 @@ YES = MultipleChoiceQuery("Is it so? Answer:", (" Yes", " No"), first_token=True
 ODD_LABELS = (' the "arts"', " back\\slash", " two\nlines", " \u6771\u4eac", " caf\u00e9")
 
 
-# Grammars.
-
-
 def language(grammar: str) -> set[str]:
     """All texts of a grammar without repetition, by the plainest means; literals are JSON's, as far as they go here."""
     rules = dict(line.split(" ::= ", 1) for line in grammar.split("\n"))
@@ -165,9 +162,6 @@ def test_pieces_are_words_and_marks(passage: str, pieces: list[str]) -> None:
     assert all(passage[piece.start : piece.end] == piece.text for piece in found)
 
 
-# A scripted server.
-
-
 Respond = Callable[[Asked], Reply]
 
 
@@ -212,8 +206,6 @@ def scored(found: ModelHandle, queries: Sequence[MultipleChoiceQuery | Constrain
     assert all(isinstance(answer, Answer) for answer in answers), answers
     return answers
 
-
-# What is asked.
 
 WRITE = ConstrainedGenerateQuery("Which words? Answer:", CATS)
 SPAN_OF_CATS, WORDS_OF_CATS = (replace(WRITE, constraint=one) for one in (SPAN, PASSAGE_TOKENS))
@@ -343,9 +335,6 @@ def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
     assert len(keys) == 3
 
 
-# Servers that take no grammar, fail, or ignore it.
-
-
 def test_server_without_grammars_is_refused_before_anything_is_spent() -> None:
     with serving(owned_by("openai", "race")) as seen:
         for query in (CHOICE, SPAN_OF_CATS):
@@ -434,9 +423,6 @@ def test_key_that_a_server_gives_back_is_not_quoted(monkeypatch: pytest.MonkeyPa
     assert "hunter2" not in str(answer)
 
 
-# What is read.
-
-
 def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
     with serving(owned_by("llamacpp", "")) as seen:
         queries = [replace(WRITE, constraint=BEST_SPAN), replace(SPAN_OF_CATS, passage=" \n")]
@@ -511,8 +497,6 @@ def test_first_tokens_have_no_numbers_where_they_would_not_be_honest(top: Mappin
     assert all(math.isnan(nats) for nats in (*answer.logprobs_nats, answer.other_prob))
 
 
-# Examples that have no room.
-
 SHOTS = ("one\n", "two\n", "three\n")
 LLAMA_TOO_LONG = {"code": 400, "message": "request (3001 tokens) exceeds", "type": "exceed_context_size_error"}
 VLLM_TOO_LONG = {"message": "This model's maximum context length is 20 tokens.", "type": "BadRequestError", "code": 400}
@@ -547,8 +531,6 @@ def test_examples_without_room_are_left_out_from_the_front(owner: str, too_long:
     assert one_sentence(lost)
     assert len(seen.bodies) == len(SHOTS) + 1
 
-
-# The real server.
 
 AGREEMENT = 0.8
 """Share of greedy labels that our own network comes to as well; set before any was seen.

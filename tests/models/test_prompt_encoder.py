@@ -1,16 +1,14 @@
-"""Prompts, labels and passages in tokens, of tokenizers of every kind: always as one whole text would be spelled."""
-
 from __future__ import annotations
 
 from functools import cache
-from itertools import takewhile
+from itertools import combinations, takewhile
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, unigram, word_pieces
+from helpers.tiny_tokenizers import KINDS, byte_level, unigram, word_pieces
 from undertow.models.base import UnsupportedQueryError
 from undertow.models.generation.constraints import LabelTrie
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
@@ -62,8 +60,6 @@ def labels_of(one: EncodedPrompt) -> dict[int, tuple[int, ...]]:
     return found
 
 
-# Labels.
-
 PROMPTS = [
     "The cats of the house sat.\nTask: What is said?\nAnswer:",
     "Question: What is it about?\nAnswer: ",
@@ -94,8 +90,7 @@ def test_every_label_is_spelled_as_in_the_whole_text(kind: str, text: str) -> No
             check_labels(asked, before + text, labels)
 
 
-ACCENTED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
-WORDS = ["Answer:", "the", "cats", "p", "said", "political", "e", SMILE, ".", "aa", ACCENTED]
+WORDS = ["Answer:", "the", "cats", "p", "said", "political", "e", SMILE, ".", "aa", "caf\u00e9"]
 TEXTS = st.lists(st.tuples(st.sampled_from([" ", "", "", "\n"]), st.sampled_from(WORDS)), min_size=1, max_size=12).map(
     lambda pairs: "".join(space + word for space, word in pairs)
 )
@@ -169,85 +164,13 @@ def test_labels_that_cannot_be_asked_are_refused(
     assert all(word in reason for word in words)
 
 
-def test_of_labels_of_which_the_first_token_counts_no_more_is_read() -> None:
-    asked = prompt_encoder(tokenizer_of("byte-level"))
-    told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
-    assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
-    assert list(told_apart.nodes) == [()]
-    assert (told_apart.max_tokens, told_apart.own_tokens) == (0, 0)
-
-
-# A chat.
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_in_a_chat_labels_begin_the_models_own_words(kind: str) -> None:
-    tokenizer = KINDS[kind]()
-    query = MultipleChoiceQuery("Question: What?", DIMENSIONS, shots=("The sea. race\n",), chat=True)
-    assert "no chat template; leave --chat out" in refusal(prompt_encoder(tokenizer), query)
-    tokenizer.chat_template = CHAT_TEMPLATE
-    one = prompted(prompt_encoder(tokenizer), query)
-    said = tokenizer("[user] The sea. race\nQuestion: What?\n[it]\n", add_special_tokens=False)["input_ids"]
-    assert list(one.tokens) == said
-    spelled = [tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in DIMENSIONS]
-    assert [list(tokens) for _, tokens in sorted(labels_of(one).items())] == spelled
-
-
-# Passages.
-
-PASSAGES = [
-    "The cats of the house.",
-    "the cats, the cats of old, the cats",
-    "  the sea  ",
-    "the  cats\n\nsaid no\n",
-    "\nThe cats",
-    f"{SMILE} cats {SMILE}{SMILE} {FAMILY}",
-    "caf\N{LATIN SMALL LETTER E WITH ACUTE} cafe\N{COMBINING ACUTE ACCENT} na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve",
-    "\N{CJK UNIFIED IDEOGRAPH-732B} \N{CYRILLIC SMALL LETTER ZHE}!",
-    "a",
-    f"{SMILE}",
-    "\t tabs\tand \r\n returns",
-]
-
-
-@pytest.mark.parametrize("passage", PASSAGES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, passage: str) -> None:
-    asked = prompt_encoder(tokenizer_of(kind))
-    for text, gap in (("Task: What?\nAnswer:", " "), ("Task: What?\nAnswer:\n", "")):
-        one = prompted(asked, ConstrainedGenerateQuery(text, passage))
-        assert list(one.tokens) == asked.tokens_of(text)
-        whole = asked.tokens_of(text + gap + passage)
-        if whole[: len(one.tokens)] == list(one.tokens):
-            assert list(one.passage.tokens) == whole[len(one.tokens) :]
-
-
-@pytest.mark.parametrize("passage", PASSAGES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> None:
-    asked = prompt_encoder(tokenizer_of(kind))
-    for text in ("Answer:", "Answer:\n"):
-        spelled = prompted(asked, ConstrainedGenerateQuery(text, passage, SPAN)).passage
-        n = len(spelled.tokens)
-        assert len(spelled.spans) == n > 0
-        for start in range(n):
-            for end in range(start + 1, n + 1):
-                piece = spelled.text_of_span(spelled.tokens[start:end])
-                assert piece in passage
-                assert piece == piece.strip()
-                decoded = asked.tokenizer.decode(spelled.tokens[start:end], clean_up_tokenization_spaces=False)
-                if kind == "byte-level" and "\N{REPLACEMENT CHARACTER}" not in decoded:
-                    assert piece == decoded.strip()
-        assert spelled.text_of_span(spelled.tokens) == passage.strip()
-
-
 @settings(max_examples=60)
 @given(
     st.sampled_from(sorted(KINDS)),
     st.text(st.sampled_from(f"the cats\n\r\t  .,{SMILE}{FAMILY}\N{COMBINING ACUTE ACCENT}e\N{CYRILLIC SMALL LETTER ZHE}"), max_size=20),
     st.sampled_from(["Answer:", "Answer:\n"]),
 )  # fmt: skip
-def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
+def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str, text: str) -> None:
     asked = prompt_encoder(tokenizer_of(kind))
     query = ConstrainedGenerateQuery(text, passage, SPAN)
     if not passage.strip():
@@ -256,13 +179,10 @@ def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
     (found,) = asked.encode([query])
     assume(isinstance(found, EncodedPrompt))
     spelled = found.passage  # type: ignore[union-attr]
-    # Nothing but space, and what a tokenizer drops as if it were, is left over at its ends.
-    assert spelled.text_of_span(spelled.tokens) in passage
-    for start in range(len(spelled.tokens)):
-        assert spelled.text_of_span(spelled.tokens[start:]) in passage
-
-
-# Examples that have no room.
+    for start, end in combinations(range(len(spelled.tokens) + 1), 2):
+        piece = spelled.text_of_span(spelled.tokens[start:end])
+        assert piece in passage
+        assert piece == piece.strip()
 
 
 @settings(max_examples=60)
@@ -303,20 +223,3 @@ def test_words_that_are_read_behind_an_answer_take_room_too() -> None:
     room = len(tokenizer(query.prompt)["input_ids"]) + 3 + n_read - 1
     for context_tokens, kind in ((room, EncodedPrompt), (room - 1, UnsupportedQueryError)):
         assert isinstance(prompt_encoder(tokenizer, context_tokens).encode([query])[0], kind)
-
-
-# What cannot be asked.
-
-
-def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
-    asked = prompt_encoder(tokenizer_of("byte-level"))
-    queries: list[MultipleChoiceQuery | ConstrainedGenerateQuery] = [
-        MultipleChoiceQuery("", DIMENSIONS),
-        MultipleChoiceQuery("Answer:", DIMENSIONS),
-        ConstrainedGenerateQuery("", "the cats"),
-        ConstrainedGenerateQuery("Answer:", " \n "),
-        ConstrainedGenerateQuery("Answer:", "the cats"),
-    ]
-    encoded = asked.encode(queries)
-    assert [one.place for one in encoded if isinstance(one, EncodedPrompt)] == [1, 4]
-    assert all("empty" in str(encoded[place]) for place in (0, 2, 3))

@@ -1,5 +1,3 @@
-"""Answers to prompts are what one full forward pass at a time says, step by step, on every architecture."""
-
 from __future__ import annotations
 
 import math
@@ -33,9 +31,7 @@ def options(**words: str) -> tuple[Option, ...]:
 
 Tokens = tuple[int, ...]
 LETTERS = options(one="a c", other="n s")
-"""Tokens of any byte-level vocabulary."""
 WORDS = options(female="she She her", male="he his", neutral="they They", neo="ze xir herself")
-"""Some are several tokens."""
 BEGUN = [
     f"Fill in: In {year}, _ was {what}. It is" for year in (1801, 1953, 2001) for what in ("a child", "an adult", "a")
 ]
@@ -244,6 +240,16 @@ def test_what_cannot_be_asked_has_a_reason(family: Any, builder: str, network: N
     assert asked.missing_reason == ""
     ((_, of_a_blank),) = next(iter(model.answer([blank("In ", ", she was.", "1801", "1953")], EXACT))).items()
     assert isinstance(of_a_blank, UnsupportedQueryError)
+
+
+@pytest.mark.parametrize(("family", "builder"), [(causal, "tiny_llama"), (seq2seq, "small_t5_folder")])
+def test_a_reply_is_written_where_no_options_are_asked_for(
+    family: Any, builder: str, network: Network, tmp_path: Path
+) -> None:
+    (answer,) = answers(opened(family, network(builder)), [GenerateQuery("She was a child.", (), 8)], tmp_path / "s")
+    assert "single token" not in answer.missing_reason
+    assert answer.logprobs_nats == () or answer.missing_reason
+    assert answer.cut_at_tokens == 8  # its weights are random: it does not come to an end
 
 
 def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> None:

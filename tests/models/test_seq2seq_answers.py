@@ -1,5 +1,3 @@
-"""Choices and written answers of small encoder-decoders are what plain forward passes say, one text and one token at a time."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ import pytest
 
 from helpers import answering
 from helpers.answering import TOLERANCE_NATS, alike, encoder_inputs, told
-from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
+from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen
 from helpers.sampled_cases import briefly
 from helpers.tiny_models import byte_level_tokenizer, kept, sentencepiece_tokenizer, small_bart, small_t5
 from helpers.tiny_tokenizers import CHAT_TEMPLATE
@@ -47,7 +45,6 @@ DOCUMENTS = (
 TASKS = (" The child was", " In Kenya,", ' The baker said "', "")
 STAGES = (" a child", " a", " an adult", " a teenager", " a child and a kid", " Peru")
 SHOTS = tuple(f"{document} a child " for document in DOCUMENTS)
-ALIKE = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
 PASSAGES = (*DOCUMENTS, "a kid, a kid, a child", "  her tea, her tea  ", "Ωtea Ω", "tea")
 
 
@@ -148,11 +145,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module", params=BUILDERS)
 def one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Each of them in turn."""
     return built(request.param, tmp_path_factory.mktemp(request.param))
-
-
-# Choices.
 
 
 def choices(**settings: Any) -> list[MultipleChoiceQuery]:
@@ -178,15 +171,6 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
         )
         assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
     assert {1, 2} < {len(one.spelled(label.strip())) for label in STAGES}
-
-
-def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
-    refused, made = told(one.model, [ALIKE, choices()[0]])
-    assert "with the same token, so they cannot be distinguished" in refused.missing_reason
-    assert made.text
-
-
-# Writing.
 
 
 def writings(
@@ -226,16 +210,6 @@ def test_the_best_span_is_the_best_of_all_spans(one: Built) -> None:
     assert max(gains) > 0.1
 
 
-def test_spans_are_drawn_as_often_as_they_are_probable(one: Built) -> None:
-    query = ConstrainedGenerateQuery(DOCUMENTS[2], "her tea, her keys", SPAN, temperature=0.7)
-    expected = one.rules_of(query).outcomes(one.decoded)
-    found = told(one.model, [replace(query, seed=seed) for seed in range(400)])
-    assert drawn_p([answer.text for answer in found], expected) > 1e-4
-
-
-# What does not matter: the batch, the order, the way that the head is applied.
-
-
 def mixture() -> list[Query]:
     """Of every sort, some of them about the same texts."""
     return [
@@ -246,7 +220,7 @@ def mixture() -> list[Query]:
         *writings(PASSAGES[2:4], TASKS[:3], constraint=BEST_SPAN),
         *(replace(query, labels=(" tea", " keys and tea", " keys")) for query in choices()[:4]),
         *choices(shots=SHOTS * 3)[:2],
-        ALIKE,
+        MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True),  # with one first token
         *(GenerateQuery(text, (Option("f", ("she",)), Option("m", ("he",))), 3) for text in DOCUMENTS[:2]),
     ]
 
@@ -273,9 +247,6 @@ def test_texts_of_a_pack_fit_the_budget_with_their_answers() -> None:
     prompts = [EncodedPrompt(at, query, (at, *range(9))) for at in range(9)]
     texts = seq2seq.EncoderDecoderTexts(reader, reader, (0,))
     assert [len(pack) for pack in texts.packs(prompts, ())] == [4, 4, 1]
-
-
-# What the encoder reads, and what the decoder is given.
 
 
 @pytest.mark.parametrize(("mode", "sentinel"), [("S2S", False), ("NLU", True), ("NLG", True)])

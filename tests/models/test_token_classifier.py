@@ -1,9 +1,8 @@
-"""Models that label words, read at the mask: the numbers are transformers' own, and a group's is its label's to the last digit."""
-
 from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,43 +11,40 @@ from typing import Any
 import pytest
 
 from helpers import answering
-from helpers.answering import change_json, told
+from helpers.answering import change_json, found_as, told
+from helpers.file_refusal import assert_refused
 from helpers.tiny_models import POSITIONS, byte_level_tokenizer, kept, mild_corpus, wordpiece_tokenizer
 from helpers.tiny_models import network as network_of_kind
 from undertow.errors import UndertowError
-from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import check_capabilities, run_queries
+from undertow.inference.runner import check_capabilities
 from undertow.models.base import BatchLimits, ModelRequest
 from undertow.models.families import masked, token_classifier
 from undertow.types import EXACT, PAPER, Answer, ClozeQuery, GenerateQuery, Option, Query
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
-STYLES = ("bert", "roberta")
+STYLES = ("Bert", "Roberta")
 LABELS = ("female", "male", "neutral")
 WORDS = {"female": ("she", "her", "woman"), "male": ("he", "him"), "neutral": ("they",)}
 
 
-def network_of(style: str, tokenizer: Any, architecture: str = "ForTokenClassification") -> Any:
-    """Random weights, drawn wide enough that labels are not all as probable as each other."""
-    import torch
-
-    network = network_of_kind(
-        {"bert": "Bert", "roberta": "Roberta"}[style], architecture, vocab_size=len(tokenizer), intermediate_size=64,
-        max_position_embeddings=POSITIONS + (2 if style == "roberta" else 0), pad_token_id=tokenizer.pad_token_id,
-        id2label=dict(enumerate(LABELS)), label2id={label: number for number, label in enumerate(LABELS)},
-    ).eval()  # fmt: skip
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.normal_(std=0.2, generator=generator)
-    return network
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    tokenizers = zip(STYLES, (wordpiece_tokenizer(), byte_level_tokenizer()), strict=True)
-    return {style: kept(network_of(style, one), one, tmp_path_factory.mktemp(style)) for style, one in tokenizers}
+    """Of networks whose random weights are drawn wide enough that labels are not all as probable as each other."""
+    import torch
+
+    found, generator = {}, torch.Generator().manual_seed(0)
+    for style, tokenizer in zip(STYLES, (wordpiece_tokenizer(), byte_level_tokenizer()), strict=True):
+        network = network_of_kind(
+            style, "ForTokenClassification", vocab_size=len(tokenizer), intermediate_size=64,
+            max_position_embeddings=POSITIONS + (2 if style == "Roberta" else 0), pad_token_id=tokenizer.pad_token_id,
+            id2label=dict(enumerate(LABELS)), label2id={label: number for number, label in enumerate(LABELS)},
+        ).eval()  # fmt: skip
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.normal_(std=0.2, generator=generator)
+        found[style] = kept(network, tokenizer, tmp_path_factory.mktemp(style))
+    return found
 
 
 opened = partial(answering.opened, token_classifier)
@@ -56,7 +52,6 @@ opened = partial(answering.opened, token_classifier)
 
 @pytest.fixture(params=STYLES)
 def model(folders: dict[str, str], request: pytest.FixtureRequest) -> Any:
-    """Each in turn."""
     return opened(folders[request.param])
 
 
@@ -150,32 +145,20 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: Any) -> No
         assert list(alone.logprobs_nats) == pytest.approx(list(answer.logprobs_nats), abs=2e-6)
 
 
-def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
-    found = token_classifier.resolve(ModelRequest(folders["bert"], device="cpu"))
-    assert found is not None
-    queries = [blank("In 1801, ", " was a child."), blank("In 2017, ", " was a child.")]
-    with AnswerCache(tmp_path / "answers.sqlite") as store:
-        first = run_queries(found, queries, store, EXACT, lambda done, total: None)
-        again = run_queries(found, queries, store, EXACT, lambda done, total: None)
-    assert (first.n_computed, again.n_computed) == (2, 0)
-    assert again.scores == first.scores
-    assert first.scores.scoring_method == "labels"
-    assert again.notes == first.notes == token_classifier.MODEL.NOTES
+def test_the_published_protocol_is_refused(model: Any) -> None:
+    assert (model.identity.scoring_method, model.notes) == ("labels", token_classifier.MODEL.NOTES)
     with pytest.raises(UndertowError, match="paper"):
-        check_capabilities(found, queries, PAPER)
+        check_capabilities(found_as(model), [blank("In 1801, ", " was a child.")], PAPER)
 
 
-def test_a_model_that_cannot_be_read_says_why(folders: dict[str, str], tmp_path: Path) -> None:
-    tokenizer = wordpiece_tokenizer()
-    kept(network_of("bert", tokenizer, "ForMaskedLM"), tokenizer, tmp_path / "headless")
-    other = ModelRequest(str(tmp_path / "headless"), device="cpu")
+def test_a_model_that_cannot_be_read_says_why(
+    folders: dict[str, str], network: Callable[[str], str], tmp_path: Path
+) -> None:
+    other = ModelRequest(str(shutil.copytree(network("trained_bert"), tmp_path / "headless")), device="cpu")
     assert token_classifier.resolve(other) is None, "another architecture is left to another family"
     assert masked.resolve(other) is not None
     change_json(tmp_path / "headless" / "config.json", architectures=["BertForTokenClassification"])
-    with pytest.raises(UndertowError, match=r"classifier\.bias"):
-        opened(str(tmp_path / "headless"))
-    whole = shutil.copytree(folders["bert"], tmp_path / "maskless")
-    tokenizer.mask_token = None
-    tokenizer.save_pretrained(whole)
-    with pytest.raises(UndertowError, match="has no mask token"):
-        opened(str(whole))
+    assert_refused(("classifier.bias",), opened, other.name)
+    whole = shutil.copytree(folders["Bert"], tmp_path / "maskless")
+    change_json(whole / "tokenizer_config.json", mask_token=None)
+    assert_refused(("has no mask token",), opened, str(whole))

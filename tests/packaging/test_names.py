@@ -1,5 +1,3 @@
-"""Words that the design replaced do not come back into the names of src, and folders stay small."""
-
 from __future__ import annotations
 
 import io
@@ -27,11 +25,7 @@ ALLOWED = {
 }
 """Names in which a retired word is the word of the field; errors of libraries end in NotFoundError."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a snake_case, CamelCase or UPPER_CASE name, in lower case."""
-    return [word.lower() for word in WORD.findall(name)]
+"""A word of a snake_case, CamelCase or UPPER_CASE name."""
 
 
 def identifiers(text: str) -> list[str]:
@@ -46,34 +40,25 @@ def template_names(text: str) -> list[str]:
     return re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", code))
 
 
-def retired_in(source: Path) -> dict[str, list[str]]:
-    """Files by name, of identifiers and file names of a package, and names in its templates, that have a retired word."""
+def test_no_name_has_a_retired_word() -> None:
+    """Neither identifiers and file names, nor names in templates."""
     files: dict[str, list[str]] = {}
-    for path in sorted(one for one in source.rglob("*.*") if one.suffix in (".py", ".j2")):
+    for path in sorted(one for one in SOURCE.rglob("*.*") if one.suffix in (".py", ".j2")):
         names_of = identifiers if path.suffix == ".py" else template_names
         for name in sorted({path.stem, *names_of(path.read_text(encoding="utf-8"))}):
-            if (
-                name not in ALLOWED
-                and not name.endswith("NotFoundError")
-                and not set(RETIRED).isdisjoint(words_of(name))
-            ):
-                files.setdefault(name, []).append(str(path.relative_to(source)))
-    return files
-
-
-def test_no_name_has_a_retired_word() -> None:
-    assert retired_in(SOURCE) == {}, "use the noun of the field"
-
-
-def entries(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.name != "__pycache__"]
+            words = {word.lower() for word in WORD.findall(name)}
+            if words & set(RETIRED) and name not in ALLOWED and not name.endswith("NotFoundError"):
+                files.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    assert files == {}, "use the noun of the field"
 
 
 def test_folders_are_small() -> None:
     folders = [path for path in SOURCE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
     assert len(folders) > 20
-    large = {str(folder.relative_to(SOURCE)): len(entries(folder)) for folder in folders}
-    assert not {folder: n for folder, n in large.items() if n > MAX_ENTRIES}
+    entries = {folder: [one for one in folder.iterdir() if one.name != "__pycache__"] for folder in folders}
+    assert not {
+        str(folder.relative_to(SOURCE)): len(held) for folder, held in entries.items() if len(held) > MAX_ENTRIES
+    }
 
 
 SHARED_NAMES = {

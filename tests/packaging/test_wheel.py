@@ -22,7 +22,7 @@ NO_MODELS = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "transformers", "gguf", "tokenizers"):
+        if name.partition(".")[0] in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate", "tokenizers"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
@@ -98,10 +98,14 @@ def test_wheel_works_outside_the_checkout(
     assert said[0] == "set()"
     assert Path(said[1]).is_relative_to(tmp_path)
 
-    # A run is made; data of the package are found.
+    # A run is made, measured anew and told anew; data of the package are found.
     asked = ("run", "spurious-correlation", "-m", "toy", "--challenge", "mgc", "--w", "date", "--limit", "120")
     assert json.loads(ok("undertow", *asked, "--out", "RUN", "--json"))["counts"]["items"] == 120
-    assert (work / "RUN/report.html").stat().st_size > 0
+    ok("undertow", "score", "RUN", "--out", "AGAIN")
+    assert (work / "AGAIN/results.json").read_bytes() == (work / "RUN/results.json").read_bytes()
+    (work / "RUN/report.html").unlink()
+    ok("undertow", "report", "RUN")
+    assert (work / "RUN/report.html").stat().st_size > 10_000
 
     # A model with weights names the extra that it needs.
     command = (programs / "undertow", "run", "spurious-correlation", "-m", "smollm2", "--limit", "10", "--out", "R")

@@ -1,5 +1,3 @@
-"""The pipeline as a library user meets it: planted answers are found, runs repeat, nothing is asked twice."""
-
 from __future__ import annotations
 
 import shlex
@@ -13,42 +11,9 @@ import pytest
 
 import undertow
 from conftest import Cli
-from helpers.file_refusal import assert_refused
 from undertow.runs import pipeline
 
 PROBE = "spurious-correlation"
-
-
-def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
-    assert undertow.score(folder, seed=5).manifest["run_key"] != first.manifest["run_key"]
-    assert undertow.load_run(folder).manifest["seed"] == 5
-    assert_refused(("another run",), undertow.audit, PROBE, model="toy", w="date", limit=90, out=folder)
-
-
-def test_library_without_torch_runs_scores_and_retells(tmp_path: Path) -> None:
-    """With the model extra made impossible to import, everything but loading its models works."""
-    code = f"""
-import sys
-import undertow
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate"):
-            raise ModuleNotFoundError(f"No module named {{name!r}}")
-sys.meta_path.insert(0, Absent())
-assert len(undertow.data.load("mgc").items()) == 3000
-from undertow.report import inline_svg, style
-inline_svg.MAX_PHONE_FIGURES, style.PNG_DPI = 1, 40
-run = undertow.audit("spurious-correlation", model="toy", w="date", limit=90, out={str(tmp_path / "run")!r})
-assert undertow.score(run.folder, out={str(tmp_path / "again")!r}).results.equals(run.results)
-(run.folder / "report.html").unlink()
-assert undertow.render_report(run.folder).stat().st_size > 10_000
-assert all(callable(getattr(undertow, name)) for name in ("audit", "score", "render_report", "load_run", "pull"))
-print(len(run.results))
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed == "18\n"
 
 
 def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Callable[..., Path]) -> None:

@@ -1,5 +1,3 @@
-"""The public API: its names under TAB, its typed options, one-line representations, and errors with short tracebacks."""
-
 from __future__ import annotations
 
 import traceback
@@ -120,34 +118,31 @@ def test_representations_take_one_line(
 ) -> None:
     run, same = (undertow.load_run(finished_run("spurious-correlation", "toy", w="date", limit=150)) for _ in "ab")
     findings = f"{counted(len(run.findings), 'finding')} ({sum(one.significant for one in run.findings)} significant)"
-    expected = f"Run('spurious-correlation', model='toy', {len(run.observations)} items, {findings}, folder="
-    assert repr(run) == f"{expected}{str(run.folder)!r})"
-
-    compared = undertow.compare(run.folder, run.folder)
-    (comparison,) = compared.comparisons
-    assert repr(compared) == f"ComparedRuns({comparison!r})"
-    assert repr(comparison).startswith("Comparison('spurious-correlation', ")
-    assert f"{len(comparison.differences)} differences" in repr(comparison)
-
+    short = f"Run('spurious-correlation', model='toy', {len(run.observations)} items, "
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rule]]\nname = "small"\nmeasure = "slope"\nof = "value"\nat_most = 1000.0\n', encoding="utf-8")
-    report = undertow.gate([run.folder], rules)
-    assert repr(report).startswith(f"GateReport(rules={str(rules)!r}, runs=[{str(run.folder)!r}], ")
-    assert f"{report.counts['passed']} passed, 0 failed" in repr(report)
-
-    judge = undertow.guard("toy")
-    assert repr(judge) == "Guard(model='toy', challenge='undertow-schemas')"
-    verdict = judge("The doctor told the nurse that {blank} was late.")
-    assert repr(verdict).startswith("Verdict('The doctor told the nurse that ")
-    for one in (run, compared, comparison, report, judge, verdict):
+    report, judge = undertow.gate([run.folder], rules), undertow.guard("toy")
+    compared = undertow.compare(run.folder, run.folder)
+    (comparison,) = compared.comparisons
+    for one, begins, holds in (
+        (run, f"{short}{findings}, ", f"folder={str(run.folder)!r})"),
+        (compared, f"ComparedRuns({comparison!r})", ""),
+        (comparison, "Comparison('spurious-correlation', ", f"{len(comparison.differences)} differences"),
+        (
+            report,
+            f"GateReport(rules={str(rules)!r}, runs=[{str(run.folder)!r}], ",
+            f"{report.counts['passed']} passed, 0",
+        ),
+        (judge, "Guard(model='toy', challenge='undertow-schemas')", ""),
+        (judge("The doctor told the nurse that {blank} was late."), "Verdict('The doctor told the nurse that ", ""),
+    ):
+        assert repr(one).startswith(begins)
+        assert holds in repr(one)
         assert "\n" not in repr(one)
         assert len(repr(one)) < 600
     assert run._repr_html_().startswith("<")
     monkeypatch.delitem(audits.AUDITS, "spurious-correlation")  # as where its package is not installed
-    assert (
-        repr(same)
-        == f"Run('spurious-correlation', model='toy', {len(run.observations)} items, folder={str(run.folder)!r})"
-    )
+    assert repr(same) == f"{short}folder={str(run.folder)!r})"
 
 
 def test_a_finished_run_stands_for_its_folder(finished_run: Callable[..., Path]) -> None:
