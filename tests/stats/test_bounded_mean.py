@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -139,9 +138,3 @@ def test_nobody_and_everybody_end_at_0_and_at_1(n: float) -> None:
 
 def test_the_quantile_is_that_of_95_percent() -> None:
     assert pytest.approx(stats.norm.ppf(0.975), abs=1e-14) == Z_95
-
-
-@pytest.mark.parametrize(("rate", "n"), [(-0.1, 5), (1.1, 5), (math.nan, 5), (0.5, 0), (0.5, math.nan)])
-def test_what_is_no_rate_is_refused(rate: float, n: float) -> None:
-    with pytest.raises(ValueError, match="a rate is in 0 to 1"):
-        wilson_interval(rate, n)

@@ -142,12 +142,6 @@ def test_groups_are_dealt_evenly_and_at_random() -> None:
     assert (dealt == random_groups(23, 5, np.random.default_rng(1))).all()
 
 
-@pytest.mark.parametrize(("n_clusters", "n_groups"), [(3, 4), (3, 0), (0, 0)])
-def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
-    with pytest.raises(ValueError, match="cannot be divided"):
-        random_groups(n_clusters, n_groups, RNG)
-
-
 @pytest.mark.parametrize("n_clusters", [6, 10, 60])
 def test_of_few_clusters_they_lie_as_far_out_as_students_t(n_clusters: int) -> None:
     """A bootstrap mean of normal clusters is normal, with (k - 1) / k of the squared standard error."""

@@ -198,12 +198,10 @@ def test_ratios_are_clustered_as_by_statsmodels(is_half: bool) -> None:
     values = 3 + rng.normal(size=12)[rows] + rng.normal(size=8)[columns] + cells + rng.normal(size=len(rows))
     fit = OLS(values[counted], np.ones(counted.sum())).fit()
     variance, df = by_statsmodels(fit, rows[counted], columns[counted])
-    estimate = ratio_interval(
-        np.where(counted, values, 99.0), counted, rows, columns, level=0.9, bounded=False, null=2.0
-    )
+    estimate = ratio_interval(np.where(counted, values, 99.0), counted, rows, columns, bounded=False, null=2.0)
     assert estimate.value == pytest.approx(fit.params[0])
     assert estimate.n == counted.sum()
-    half = stats.t.ppf(0.95, df) * math.sqrt(variance)
+    half = stats.t.ppf(0.975, df) * math.sqrt(variance)
     assert limits(estimate) == pytest.approx((estimate.value - half, estimate.value + half))
     assert estimate.p == pytest.approx(2 * stats.t.sf(abs(estimate.value - 2) / math.sqrt(variance), df))
 

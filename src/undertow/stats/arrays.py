@@ -1,4 +1,4 @@
-"""Shared helpers for arrays: conversion, division, rounding, quantiles.
+"""Shared helpers for arrays: conversion, codes, division, rounding, quantiles.
 
 Shapes are not checked; numpy raises `ValueError` if they do not match.
 """
@@ -6,6 +6,7 @@ Shapes are not checked; numpy raises `ValueError` if they do not match.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,12 @@ def as_floats(values: ArrayLike) -> Floats:
     numbers = np.asarray(values, dtype=np.float64)
     sizes = np.abs(numbers)
     return np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
+
+
+def encode(names: Sequence[Hashable]) -> Codes:
+    """Equal names as equal numbers from 0, in the order of their first appearance [name]."""
+    numbers = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
 def divide(sums: ArrayLike, counts: ArrayLike) -> Floats:

@@ -43,10 +43,10 @@ def share(hits: ArrayLike) -> Estimate:
     values = np.asarray(hits, dtype=bool)
     if not values.size:
         return Estimate(math.nan)
-    n, right, tail = values.size, int(values.sum()), (1 - LEVEL) / 2
-    low = float(special.betaincinv(right, n - right + 1, tail)) if right else 0.0
-    high = float(special.betaincinv(right + 1, n - right, 1 - tail)) if right < n else 1.0
-    return Estimate(float(values.mean()), low, high, n)
+    from scipy.stats import binomtest
+
+    low, high = binomtest(int(values.sum()), values.size).proportion_ci(LEVEL)
+    return Estimate(float(values.mean()), float(low), float(high), values.size)
 
 
 def mean_over_models(values: ArrayLike) -> Estimate:

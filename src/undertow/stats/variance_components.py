@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import null_space
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import f_oneway
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, divide, is_constant
 
 DEPENDENT = 1e-9
-"""Tolerance of the elimination in a binary design; other remainders are multiples of simple fractions."""
+"""Tolerance of dependences in a binary design, where other numbers are far from 0."""
 FACTORS = ("model", "description class", "wording", "shots", "draw", "interactions")
 """The components of `variance_shares`, in order."""
 
@@ -90,35 +92,20 @@ def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     ("Statistics for Experimenters") their main effects are aliases of one another.
     """
     codes = np.unique(np.asarray(levels), axis=0)
-    owners, columns = [-1], [np.ones(len(codes))]
-    for factor in range(codes.shape[1]):
-        for level in np.unique(codes[:, factor])[1:]:
-            owners.append(factor)
-            columns.append((codes[:, factor] == level).astype(np.float64))
-    set_of = list(range(codes.shape[1]))
-    for dependent in _dependent_columns(np.column_stack(columns)):
-        linked = {set_of[owners[column]] for column in dependent if owners[column] >= 0}
-        set_of = [min(linked) if one in linked else one for one in set_of]
-    return [tuple(at for at, one in enumerate(set_of) if one == first) for first in dict.fromkeys(set_of)]
+    indicators = _indicators(codes)
+    owners = np.repeat(np.arange(len(indicators)), [part.shape[1] for part in indicators])
+    design = np.column_stack(indicators)
+    # The kernel is a direct sum of those of columns that depend on one another: its projection links these only.
+    kernel = null_space(design - design.mean(axis=0), rcond=DEPENDENT)
+    linked = np.abs(kernel @ kernel.T) > DEPENDENT  # [column, column]
+    of_factor = owners == np.arange(len(indicators))[:, np.newaxis]  # [factor, column]
+    n_groups, group = connected_components(of_factor @ linked @ of_factor.T, directed=False)
+    return [tuple(np.flatnonzero(group == at).tolist()) for at in range(n_groups)]
 
 
-def _dependent_columns(design: Floats) -> list[list[int]]:
-    """For each column that is a linear combination of earlier columns: itself and these; by elimination."""
-    left, pivots, dependent = design.copy(), list[int](), list[list[int]]()
-    for column in range(design.shape[1]):
-        row = len(pivots)
-        best = row + int(np.abs(left[row:, column]).argmax()) if row < len(left) else row
-        if row == len(left) or abs(left[best, column]) < DEPENDENT:
-            dependent.append(
-                [column, *(pivot for at, pivot in enumerate(pivots) if abs(left[at, column]) >= DEPENDENT)]
-            )
-            continue
-        left[[row, best]] = left[[best, row]]
-        left[row] /= left[row, column]
-        others = np.arange(len(left)) != row
-        left[others] -= np.outer(left[others, column], left[row])
-        pivots.append(column)
-    return dependent
+def _indicators(codes: Codes) -> list[Floats]:
+    """Indicators of all levels of each factor but the first, each [row, level], from codes [row, factor]."""
+    return [(column[:, np.newaxis] == np.unique(column)[1:]).astype(np.float64) for column in codes.T]
 
 
 def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
@@ -145,8 +132,7 @@ def _nested(effects: Floats, groups: ArrayLike) -> tuple[float, float]:
 
 def _residual_squares(centred: Floats, codes: Codes) -> float:
     """Residual sum of squares of an additive fit of all slots to values [wording]; slots are columns of codes."""
-    indicators = [codes[:, slot, np.newaxis] == np.unique(codes[:, slot])[1:] for slot in range(codes.shape[1])]
-    design = np.column_stack([np.ones(len(centred)), *indicators]).astype(np.float64)
+    design = np.column_stack([np.ones(len(centred)), *_indicators(codes)])
     fitted = design @ np.linalg.lstsq(design, centred)[0]
     return float(((centred - fitted) ** 2).sum())
 

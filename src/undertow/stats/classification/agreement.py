@@ -130,11 +130,7 @@ def auroc_over_cells(scores: ArrayLike, positive: ArrayLike, seed: int, clusters
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
-    """Confusion counts of the answers, summed over cells [gold, predicted]; the last column is undecodable.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
-    """
+    """Confusion counts of the answers, summed over cells [gold, predicted]; the last column is undecodable."""
     truth, answers = _check_classes(gold, predicted, n_classes)
     predicted = np.where(answers == UNDECODABLE, n_classes, answers)
     pairs = truth[:, np.newaxis] * (n_classes + 1) + predicted
@@ -188,11 +184,8 @@ def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | Non
     A majority label that is fitted to the texts on which it is judged is too often right: of four texts with four labels, once. Held
     out, a text does not contribute to its own label. For balanced classes, the held-out label is always another one and wrong. -1 without
     other clusters.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
     """
-    truth, _ = _check_classes(gold, [], n_classes)
+    truth = np.asarray(gold, dtype=np.int64)
     codes = _cluster_codes(clusters, len(truth))
     per_cluster = np.zeros((int(codes.max(initial=-1)) + 1, n_classes), dtype=np.int64)
     np.add.at(per_cluster, (codes, truth), 1)
@@ -206,11 +199,8 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
     This is the expectation of F1, not F1 at the expected counts, which is larger in small sets. Of n documents, g of the class, a guess
     predicts the class for P ~ Binomial(n, 1/k), of which g P / n are right on average, so F1 given P is 2 (g P / n) / (g + P) on
     average.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
     """
-    truth, _ = _check_classes(gold, [], n_classes)
+    truth = np.asarray(gold, dtype=np.int64)
     counts, n = np.bincount(truth, minlength=n_classes), len(truth)
     occurring = _classes(truth, positive)
     if not occurring:

@@ -132,13 +132,8 @@ def wilson_interval(rate: float, n: float, quantile: float = Z_95) -> tuple[floa
     """Wilson's score interval (Wilson 1927), low and high, which stays within 0 and 1 and has a width at rates of 0 and 1.
 
     The number of independent items may be an effective number, a fraction above 0; the quantile is of the normal distribution, or of
-    Student's t for estimated variances. The rate lies between the ends.
-
-    Raises:
-        ValueError: the rate is not in 0 to 1, or there are no items.
+    Student's t for estimated variances. The rate, in 0 to 1, lies between the ends.
     """
-    if not (0 <= rate <= 1 and n > 0):
-        raise ValueError(f"a rate is in 0 to 1 and of more than 0 items; got {rate} of {n}")
     middle = (rate + quantile**2 / (2 * n)) / (1 + quantile**2 / n)
     half = quantile / (1 + quantile**2 / n) * math.sqrt(rate * (1 - rate) / n + quantile**2 / (4 * n**2))
     # Near 0 and 1 the limit equals the rate up to rounding.

@@ -55,13 +55,7 @@ def share_interval(share: float, variance: float, df: float, level: float = 0.95
 
 
 def random_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> Codes:
-    """A random group for each cluster; sizes differ by at most one [cluster].
-
-    Raises:
-        ValueError: there is no group, or no cluster for one of them.
-    """
-    if not 1 <= n_groups <= n_clusters:
-        raise ValueError(f"{n_clusters} clusters cannot be divided into {n_groups} groups")
+    """A random group of `n_groups`, at most as many as clusters, for each cluster; sizes differ by at most one [cluster]."""
     return rng.permutation(np.arange(n_clusters) % n_groups)
 
 

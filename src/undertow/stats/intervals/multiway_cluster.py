@@ -51,13 +51,12 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     d: ArrayLike,
     rows: ArrayLike,
     columns: ArrayLike,
-    level: float = 0.95,
     *,
     bounded: bool = True,
     span: float = 0.0,
     null: float = math.nan,
 ) -> Estimate:
-    """Ratio sum y / sum d of a crossed design, with an interval clustered by rows and by columns.
+    """Ratio sum y / sum d of a crossed design, with a 95% interval clustered by rows and by columns.
 
     The variance is that of Cameron, Gelbach and Miller 2011 ("Robust Inference With Multiway Clustering") in components: that of cells,
     plus the contributions of rows and of columns, each at least 0, of the influences (y - ratio * d) / sum d. If all rows or all columns
@@ -73,7 +72,6 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
         d: denominator of each item: 1 if it counts, 0 if not (y is then ignored); NaN if missing [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
-        level: confidence level, in 0 to 1.
         bounded: whether the ratio is a rate, with each y in 0 to d, instead of a mean.
         span: largest possible difference of y / d between two items of a mean (1 for a rate), for the interval if all items agree. That
             interval has no width if span is 0.
@@ -102,9 +100,9 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     if estimate.n_clusters < MIN_CLUSTERS:
         return estimate
     if bounded:
-        low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
+        low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, null)
     else:
-        low, high, p = _mean_interval(estimate, items, span, level, null)
+        low, high, p = _mean_interval(estimate, items, span, null)
     return replace(estimate, low=low, high=high, p=p)
 
 
@@ -147,7 +145,7 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     estimate = items.estimate(value)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
-    low, high, p = _mean_interval(estimate, items, 1.0 if bounded else span, 0.95, 0.0)
+    low, high, p = _mean_interval(estimate, items, 1.0 if bounded else span, 0.0)
     if bounded:
         low, high = max(low, -1.0), min(high, 1.0)
     return replace(estimate, low=low, high=high, p=p)
@@ -191,7 +189,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     for at, of_one in enumerate(_line_parts(xs - centre, ys, items, centre)):
         if np.isfinite(of_one.variances).all():
             variance, df, _ = _combine(of_one, len(xs) - 2.0)
-            low, high, p = _t_interval(plain[at].value, variance, df, 0.95, 0.0)
+            low, high, p = _t_interval(plain[at].value, variance, df, 0.0)
             plain[at] = replace(plain[at], low=low, high=high, p=p)
     return CrossedLine(*plain)
 
@@ -211,35 +209,35 @@ def _items(influence: Floats, share: Floats, rows: Codes, columns: Codes) -> _It
     return _Items(influence, share, (np.arange(len(share)), of_cell, of_row, of_column))
 
 
-def _rate_interval(value: float, total: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
+def _rate_interval(value: float, total: float, items: _Items, null: float) -> tuple[float, float, float]:
     """Interval and p of a rate.
 
     Wilson's if no side contributes to the variance of independent items; otherwise a t interval of log-odds, which has a better coverage
     for skewed rates of clusters near 0 and 1. If all items agree, each cluster of the smaller side counts as one item.
     """
     if value in (0.0, 1.0):
-        return _wilson(value, items.estimate(value).n_clusters, math.inf, level, null)
+        return _wilson(value, items.estimate(value).n_clusters, math.inf, null)
     # The variance of independent binary items follows from the rate, so its degrees of freedom are infinite.
     variance, df, is_clustered = _combine(_parts(items), math.inf)
     binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
     if not is_clustered:
         n = total / max(variance / binomial, 1.0)
-        return _wilson(value, n, df, level, null)
+        return _wilson(value, n, df, null)
     error = math.sqrt(max(variance, binomial)) / (value * (1 - value))
-    log_odds, half = float(special.logit(value)), t_quantile(df, level) * error
+    log_odds, half = float(special.logit(value)), t_quantile(df) * error
     p = t_p_value((log_odds - float(special.logit(null))) / error, df) if 0 < null < 1 else math.nan
     return float(special.expit(log_odds - half)), float(special.expit(log_odds + half)), p
 
 
-def _wilson(value: float, n: float, df: float, level: float, null: float) -> tuple[float, float, float]:
+def _wilson(value: float, n: float, df: float, null: float) -> tuple[float, float, float]:
     """Wilson's interval, and the two-sided p of the score test that it inverts."""
     p = t_p_value((value - null) / math.sqrt(null * (1 - null) / n), df) if 0 < null < 1 else math.nan
-    return *wilson_interval(value, n, t_quantile(df, level)), p
+    return *wilson_interval(value, n, t_quantile(df)), p
 
 
-def _t_interval(value: float, variance: float, df: float, level: float, null: float) -> tuple[float, float, float]:
+def _t_interval(value: float, variance: float, df: float, null: float) -> tuple[float, float, float]:
     """Symmetric interval, and p of the null value."""
-    half = t_quantile(df, level) * math.sqrt(variance)
+    half = t_quantile(df) * math.sqrt(variance)
     if math.isnan(null):
         p = math.nan
     elif variance == 0:
@@ -249,17 +247,15 @@ def _t_interval(value: float, variance: float, df: float, level: float, null: fl
     return value - half, value + half, p
 
 
-def _mean_interval(
-    estimate: Estimate, items: _Items, span: float, level: float, null: float
-) -> tuple[float, float, float]:
+def _mean_interval(estimate: Estimate, items: _Items, span: float, null: float) -> tuple[float, float, float]:
     """Interval and p of a mean; if all clusters agree, Wilson's upper limit of 0 of n bounds the share of clusters that differ."""
     value = estimate.value
     variance, df, _ = _combine(_parts(items), len(items.share) - 1.0)
-    low, high, p = _t_interval(value, variance, df, level, null)
+    low, high, p = _t_interval(value, variance, df, null)
     if low < high or not span:
         return low, high, p
     n = estimate.n_clusters
-    half = span * wilson_interval(0.0, n, t_quantile(math.inf, level))[1]
+    half = span * wilson_interval(0.0, n)[1]
     share = abs(value - null) / span if not math.isnan(null) else 0.0
     # With share = c^2 / (n + c^2), c is the quantile of the interval that ends at the null value.
     c = math.sqrt(n * share / (1 - share)) if share < 1 else math.inf

@@ -171,8 +171,7 @@ def trend(x: ArrayLike, parts: ClusterSummary) -> Trend:
         trends.append(_trend(design, ClusterSummary(*(column[some] for column in columns))))
     *estimates, weights, variances, spread, df = (np.concatenate(some) for some in zip(*trends, strict=True))
     slope, p, autocorrelation, values_sd, values_autocorrelation = estimates
-    errors = _Mixture(weights, variances, spread, df)
-    return Trend(slope, p, autocorrelation, values_sd, values_autocorrelation, errors)
+    return Trend(slope, p, autocorrelation, values_sd, values_autocorrelation, _Mixture(weights, variances, spread, df))
 
 
 def trend_of_one_series(x: ArrayLike, y: ArrayLike) -> Trend:
@@ -188,7 +187,7 @@ def _weights(x: Floats) -> Floats:
 
 
 def _trend(design: _Design, parts: ClusterSummary) -> tuple[Floats, ...]:
-    """The estimates and the arrays of their errors."""
+    """The fields of a `Trend`, and those of its errors."""
     ys, white, spread, df = parts.means, parts.white_variance, parts.slope_variance, parts.df
     slope = ys @ design.weights
     squares = np.einsum("sv,rvk->srk", ys, design.axes) ** 2  # [series, autocorrelation, value - 2]
