@@ -91,12 +91,13 @@ def covered(draw: Callable[[tuple[int, ...], Rng], Floats], name: str, n: int, a
 # Against the best answer without a model.
 
 
-def answered(values: Floats, gold: NDArray[np.int64] | None, name: str = EXACT_MATCH) -> ScoredAnswers:
+def answered(values: Floats, gold: NDArray[np.int64], name: str = EXACT_MATCH) -> ScoredAnswers:
     """One setting of answers with these scores [text, wording], in percent."""
     names = [f"text {at}" for at in range(len(values))]
     cells = [("question", f"wording {at}", 0) for at in range(values.shape[1])]
     known = {EXACT_MATCH: values} | {name: values}
-    return ScoredAnswers(names, [""] * len(names), cells, np.isfinite(values), known, gold=gold, clusters=names)
+    bleu, predicted = np.empty((*values.shape, 0)), np.zeros(values.shape, dtype=np.int64)
+    return ScoredAnswers(names, [""] * len(names), cells, np.isfinite(values), known, bleu, gold, predicted, names)
 
 
 def right(rate: float, n: int, rng: Rng) -> Floats:
@@ -144,7 +145,8 @@ def much_worse_in_few(n: int, rng: Rng) -> float:
 def of_copies(values: Floats, copies: Floats) -> float:
     """P of written answers beside copies [text, wording] and [text, 1], in percent."""
     names = {f"text {at}": at for at in range(len(values))}
-    return gain_p(Baselines(0, names, {(COPY, TOKEN_F1): copies}), answered(values, None, TOKEN_F1), TOKEN_F1)
+    answers = answered(values, np.zeros(len(values), dtype=np.int64), TOKEN_F1)
+    return gain_p(Baselines(0, names, {(COPY, TOKEN_F1): copies}), answers, TOKEN_F1)
 
 
 def gain_p(baselines: Baselines, answers: ScoredAnswers, measure: str) -> float:

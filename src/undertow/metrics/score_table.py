@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from undertow.metrics.metric import Group, make_result
 from undertow.metrics.sentence_scores import COMBINED
@@ -149,15 +148,15 @@ class ScoreTable:
         return self.result(name, value, low=low, high=high, note=self.why(low), **numbers)
 
     def mean(
-        self, name: str, marks: NDArray[np.generic], unit: str = SHARE, *, drawn: NDArray[np.generic] | None = None, **numbers: Any
-    ) -> Result:  # fmt: skip
+        self, name: str, marks: Floats | Bools, unit: str = SHARE, *, drawn: Bools | None = None, **numbers: Any
+    ) -> Result:
         """The mean of values [sentence] with its interval over clusters; `drawn` has the refitted values of each draw."""
         values = np.asarray(marks, dtype=np.float64)
         if not len(values):
             return self.result(name, math.nan, unit=unit, note="there is no such sentence", **numbers)
         value = float(values.mean())
         if unit == SHARE:
-            low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
+            low, high = self.interval(self._means(values if drawn is None else drawn, self.weights), value)
         else:
             low, high = self._interval_of_points(values, value)
         return self.result(name, value, low=low, high=high, unit=unit, note=self.why(low), **numbers)
@@ -195,7 +194,7 @@ class ScoreTable:
         (p,) = flip_p_values([whole], JackknifeReplicates(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
         return float(p)
 
-    def p_of_mean(self, marks: NDArray[np.generic], null_value: float) -> float:
+    def p_of_mean(self, marks: Floats | Bools, null_value: float) -> float:
         """p-value of the mean of values [sentence] against its null value."""
         values = np.asarray(marks, dtype=np.float64) - null_value
         return self.exchange_p(float(values.mean()), self._means(values, self.without))
@@ -207,15 +206,13 @@ class ScoreTable:
         rng = np.random.default_rng(self.seed)
         return auroc_p_value(values, self.positive, self.cluster, N_PERMUTATIONS, rng)
 
-    def _mean_draws(self, marks: NDArray[np.generic]) -> Floats:
-        values = np.asarray(marks, dtype=np.float64)
-        return self._means(values, self.weights if values.ndim == 1 else self.weights[: len(values)])
-
-    def _means(self, values: Floats, weights: Floats) -> Floats:
+    def _means(self, values: Floats | Bools, weights: Floats) -> Floats:
+        """Mean of values [sentence] by weights [draw, cluster]; refitted values are those of the first draws [draw, sentence]."""
         n_clusters = weights.shape[1]
         if values.ndim == 1:
             sums = weights @ np.bincount(self.cluster, weights=values, minlength=n_clusters)
         else:
+            weights = weights[: len(values)]
             sums = (weights[:, self.cluster] * values).sum(axis=1)
         counts = weights @ np.bincount(self.cluster, minlength=n_clusters).astype(np.float64)
         return divide(sums, counts)
@@ -227,7 +224,7 @@ class ScoreTable:
             return self.result(name, math.nan, null_value=math.nan, note=ONE_KIND)
         right = (calls == self.positive).astype(np.float64)
         in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
-        draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
+        draws = np.mean([self.where(kind)._means(in_draws[..., kind], self.weights) for kind in kinds], axis=0)
         value = sum(float(right[kind].mean()) for kind in kinds) / 2
         low, high = self.interval(draws, value)
         return self.result(name, value, low=low, high=high, note=self.why(low))

@@ -25,9 +25,10 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Decisions,
     Rule,
-    attribute_yes,
+    attribute_shares,
     decide,
     decide_negated,
+    decide_yes,
     read_answers,
     stated_accuracy,
 )
@@ -95,7 +96,8 @@ def _attribute_tests(frame: pd.DataFrame, rule: Rule, groups: Groups) -> Made:
             examples = [_question_and_answer(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
             yield ATTRIBUTES, MFT, ChecklistTest(name, meaning, int(known.sum()), int(failed.sum()), examples)
     granting = frame[frame["question_type"] == "attribute"]
-    each, keys = attribute_yes(granting, rule) if len(granting) else (np.empty((0, 0)), [])  # [case, order, person]
+    shares, keys = attribute_shares(granting, greedy=rule.greedy)
+    each = decide_yes(shares, rule.margin)  # [case, order, person]
     if each.shape[1] < len(ORDERS):
         return
     for name, about, first, second in (

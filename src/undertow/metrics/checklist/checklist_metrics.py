@@ -26,7 +26,7 @@ from undertow.metrics.checklist.estimates import (
     result_of,
 )
 from undertow.metrics.metric import Group, make_result
-from undertow.stats.arrays import Bools, Estimate, divide
+from undertow.stats.arrays import Bools, Estimate, divide, encode
 from undertow.stats.correlation import cluster_correlation
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.stats.significance.false_discovery import adjust_p_values
@@ -76,7 +76,7 @@ def _grant_results(frame: pd.DataFrame, model: str, rule: decisions.Rule, seed: 
     shares, cases = decisions.attribute_shares(frame, greedy=rule.greedy)
     by_person = shares.mean(axis=1)  # [case, person]
     of_pair = decisions.clusters_of(frame)
-    places = decisions.encode([of_pair[case[0]] for case in cases]), decisions.encode([case[1:] for case in cases])
+    places = encode([of_pair[case[0]] for case in cases]), encode([case[1:] for case in cases])
     decided = decisions.decide_yes(by_person, rule.margin)
     known = np.isfinite(by_person).all(axis=1)
     counts = known.astype(np.float64)
@@ -95,8 +95,8 @@ def _stated_results(frame: pd.DataFrame, model: str, rule: decisions.Rule) -> It
     """Accuracy on stated attributes without ties, and its margin to `MIN_STATED`."""
     is_decided, right, tied = decisions.stated_accuracy(frame, rule)
     of_pair = decisions.clusters_of(frame)
-    pairs = decisions.encode([of_pair[pair] for pair in frame["pair"]])
-    names = decisions.encode(list(zip(frame["category"], frame["attribute"], strict=True)))
+    pairs = encode([of_pair[pair] for pair in frame["pair"]])
+    names = encode(list(zip(frame["category"], frame["attribute"], strict=True)))
     counts = is_decided.astype(np.float64)
     estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
     n, n_tied, least = int(is_decided.sum()), int(tied.sum()), MIN_STATED / 100
@@ -299,7 +299,8 @@ def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Ite
     rules["margin_10"] = replace(rule, margin=max(rule.margin, decisions.LOW_MARGIN))
     elsewhere = {name: decisions.count_measures(main, context, one) for name, one in rules.items()}
     elsewhere |= {f"wording_{number}": decisions.count_measures(one, context, rule) for number, one in others}
-    low = decisions.margins(main, context)
+    single = main.shares[context].single.mean(axis=2)
+    low = 100 * np.abs(single[..., decisions.FEMALE] - single[..., decisions.MALE])
     for name in (*decisions.RATES, *decisions.FURTHER):
         if not case.has(name):
             continue
@@ -329,7 +330,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     Consistency and bias of an occupation use the same single choices, which makes them correlate, so the first is not tested; its
     extras have the correlation of the consistency of half of the pairs with the bias of the other half.
     """
-    codes = decisions.encode(case.answers.codes)
+    codes = encode(case.answers.codes)
     known = design.get("female_percent", {})
     percent = np.array([float(known.get(one, math.nan)) for one in case.answers.occupations])
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.stats.arrays import Bools, Codes, Floats, divide
+from undertow.stats.arrays import Bools, Codes, Floats, divide, encode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,8 +147,7 @@ class Answers:
     @property
     def rows(self) -> Codes:
         """Number of the cluster of each pair [pair]."""
-        numbers: Codes = encode(self.clusters or self.pairs)
-        return numbers
+        return encode(self.clusters or self.pairs)
 
     def panel(self, context: str, rule: Rule) -> Panel:
         """The panel that a rule uses."""
@@ -445,30 +444,18 @@ def missing_items(answers: Answers, name: str, context: str) -> Bools:
     return np.asarray(np.any([answers.shares[one].missing[kind] for one in contexts for kind in questions], axis=0))
 
 
-def margins(answers: Answers, context: str) -> Floats:
-    """Absolute gap between woman and man on the single question, in percentage points [pair, occupation]."""
-    single = answers.shares[context].single.mean(axis=2)
-    return np.asarray(100 * np.abs(single[..., FEMALE] - single[..., MALE]))
-
-
 def attribute_shares(frame: pd.DataFrame, *, greedy: bool) -> tuple[Floats, list[tuple[str, str, str]]]:
     """Probability of Yes of each pair and attribute [case, order, person], and (pair, category, attribute) of each case."""
     places = [
         list(zip(frame["pair"], frame["category"], frame["attribute"], strict=True)), list(frame["order"]),
         list(frame["subject"]),
     ]  # fmt: skip
-    cases = {case: at for at, case in enumerate(dict.fromkeys(places[0]))}
+    cases = list(dict.fromkeys(places[0]))
     orders = [one for one in (*ORDERS, UNKNOWN_ORDER) if one in set(places[1])]
     shares = np.full((len(cases), len(orders), 2), math.nan)
-    at = [cases[one] for one in places[0]], list(map(orders.index, places[1])), list(map(CHOICES.index, places[2]))
+    at = encode(places[0]), list(map(orders.index, places[1])), list(map(CHOICES.index, places[2]))
     shares[at] = _answer_shares(frame, "yes", greedy=greedy)
-    return shares, list(cases)
-
-
-def attribute_yes(frame: pd.DataFrame, rule: Rule) -> tuple[Floats, list[tuple[str, str, str]]]:
-    """Whether attributes are granted, in each order [case, order, person], and (pair, category, attribute) of each case."""
-    shares, cases = attribute_shares(frame, greedy=rule.greedy)
-    return decide_yes(shares, rule.margin), cases
+    return shares, cases
 
 
 def stated_accuracy(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
@@ -496,9 +483,3 @@ def clusters_of(frame: pd.DataFrame) -> dict[str, str]:
     pairs = frame["pair"].astype(str)
     clusters = frame["cluster"].astype(str) if "cluster" in frame else pairs
     return {pair: cluster or pair for pair, cluster in zip(pairs, clusters, strict=True)}
-
-
-def encode(names: Sequence[Any]) -> Any:
-    """Equal names as equal numbers, in order of appearance."""
-    numbers = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names])

@@ -20,12 +20,11 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Rule,
     clusters_of,
-    encode,
     missing_answers,
 )
 from undertow.metrics.metric import Group, make_result
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.arrays import Bools, Codes, Estimate, Floats
+from undertow.stats.arrays import Bools, Codes, Estimate, Floats, encode
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.stats.significance.sign_flip import crossed_exchange_p
 from undertow.types import Result

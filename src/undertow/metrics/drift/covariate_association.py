@@ -276,16 +276,6 @@ class _Series:
         """A result of this series with its counts."""
         return make_result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **numbers)
 
-    @property
-    def enough(self) -> bool:
-        """Whether there are enough sentences for intervals, and intervals are wanted."""
-        return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
-
-    @property
-    def enough_crossed(self) -> bool:
-        """Whether there are enough sentences for intervals of effects and slopes, and intervals are wanted."""
-        return self.cells.n_crossed >= MIN_CLUSTERS and not only_points()
-
 
 _Ends: TypeAlias = Callable[[Floats | None], tuple[Cells, Cells]]
 """Cells with the masses at which a weighted sum of the means [w] is smallest and largest; with the lowest and highest masses for None."""
@@ -348,7 +338,7 @@ def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
     least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends(all_w))
     if math.isnan(least.value + greatest.value):  # adjusted, and outside
         return replace(mean, low=math.nan, high=math.nan, note=_join_notes(mean.note, HIDDEN, UNBOUNDED))
-    if series.enough:  # a mass is between 0 and 100 for other sentences too
+    if series.cells.n_clusters >= MIN_CLUSTERS and not only_points():  # a mass of other sentences is in 0 to 100 too
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
     return _with_bounds(mean, [least, greatest])
@@ -411,7 +401,7 @@ def _mean_mass(series: _Series) -> Result:
     value, low, high = float(means.mean()), math.nan, math.nan
     if cells.adjusted and abs(value - 50) > 50 * (1 + SAME_SHARE):
         return series.result("mean_mass", note=OUTSIDE.format(""))
-    if series.enough:
+    if cells.n_clusters >= MIN_CLUSTERS and not only_points():
         influences = ((cells.sums - cells.counts * means) / of_value).mean(axis=1)
         variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
         if variance > (SAME_SHARE * value) ** 2:
@@ -425,7 +415,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
     if few := _no_line(series):
         return series.result("w_effect", note=few)
     extras = {"n_w": float(len(cells.x)), "n_clusters": float(cells.n_crossed)}
-    if not series.enough_crossed:
+    if cells.n_crossed < MIN_CLUSTERS or only_points():
         note = "" if only_points() else _few(series) or why_not_crossed(cells, 2)
         note = _join_notes(note, ADJUSTED * cells.adjusted)
         return series.result("w_effect", value=sd_of_parts(cells.effect_parts()[0]), extras=extras, note=note)
@@ -457,7 +447,7 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
         "last": float(last),
     }
     p, interval, flat = math.nan, _no_limits, math.isnan(line.r)
-    if series.enough_crossed and cells.connected and not flat:
+    if cells.n_crossed >= MIN_CLUSTERS and cells.connected and not (flat or only_points()):
         parts = cells.summary()
         fit = trend(cells.x, parts)
         p = float(fit.p[0])
@@ -578,12 +568,8 @@ def _no_interval(series: _Series, low: float) -> str:
 
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The needed columns as text and numbers, and `scored`; masses of missing rows are NaN."""
-    lacking = [
-        name
-        for name in (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS, *groups)
-        if name not in observations
-    ]
-    if lacking:
+    needed = (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS, *groups)
+    if lacking := [name for name in needed if name not in observations]:
         raise UndertowError(f"the observation table has no column {lacking[0]!r}; add it")
     columns: dict[str, Any] = {}
     for name in (*RUN_KEYS, "cluster", "missing_reason"):

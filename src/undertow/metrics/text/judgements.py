@@ -67,8 +67,8 @@ def summary(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, 
 def _share(judged: pd.DataFrame, category: str) -> Estimate:
     """Share of a category, the mean over rephrasings of that over their annotations; rephrasings of a cluster of texts are dependent."""
     by_pair = (judged["category"] == category).groupby([judged["pair"], judged["cluster"].astype(str)]).mean()
-    clusters = np.unique(by_pair.index.get_level_values("cluster"), return_inverse=True)[1]
-    return ratio_interval(by_pair, np.ones(len(by_pair)), clusters, np.zeros_like(clusters))
+    n = len(by_pair)
+    return ratio_interval(by_pair, np.ones(n), by_pair.index.get_level_values("cluster"), np.zeros(n))
 
 
 def agreement(answers: pd.DataFrame, annotations: pd.DataFrame) -> list[dict[str, Any]]:

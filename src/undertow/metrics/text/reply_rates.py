@@ -102,11 +102,8 @@ def _of_part(rows: pd.DataFrame, group: dict[str, str]) -> Iterator[Result]:
 
 
 def _result(measure: str, group: Group, rows: pd.DataFrame, values: Floats, extras: dict[str, float]) -> Result:
-    clusters = np.unique(rows["cluster"].astype(str), return_inverse=True)[1]
-    jobs = np.zeros(len(rows), dtype=np.int64)
-    if "soc_code" in rows:
-        jobs = np.unique(rows["soc_code"].astype(str), return_inverse=True)[1]
-    estimate = ratio_interval(values, np.ones(len(values)), clusters, jobs)
+    jobs = rows["soc_code"].astype(str) if "soc_code" in rows else np.zeros(len(rows))
+    estimate = ratio_interval(values, np.ones(len(values)), rows["cluster"].astype(str), jobs)
     n_clusters, note = estimate.n_clusters, ""
     if not len(values):
         note = "no reply"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1
-from undertow.stats.arrays import Bools, Codes, Estimate, Floats, divide
+from undertow.stats.arrays import Bools, Codes, Estimate, Floats, divide, encode
 from undertow.stats.classification.agreement import (
     NO_ANSWER,
     UNDECODABLE,
@@ -74,9 +74,9 @@ class ScoredAnswers:
         cells: (description class, wording, draw) of each [cell].
         queried: whether there is an answer, scored or not [document, cell].
         values: scores by measure, in percent, NaN if missing [document, cell].
-        bleu: sufficient statistics [document, cell, 10], for generated answers.
-        gold, predicted: codes of labels [document], and as `f1_over_cells` has them [document, cell], for a task with labels.
-        clusters: clusters of dependent documents [document]; by default each document is a cluster.
+        bleu: sufficient statistics of generated answers [document, cell, 10], or none [document, cell, 0].
+        gold, predicted: codes of labels [document], and as `f1_over_cells` has them [document, cell]; 0 for a task without labels.
+        clusters: clusters of dependent documents [document].
     """
 
     documents: list[str]
@@ -84,10 +84,10 @@ class ScoredAnswers:
     cells: list[tuple[str, str, int]]
     queried: Bools
     values: Mapping[str, Floats]
-    bleu: Floats | None = None
-    gold: Codes | None = None
-    predicted: Codes | None = None
-    clusters: list[str] = field(default_factory=list)
+    bleu: Floats
+    gold: Codes
+    predicted: Codes
+    clusters: list[str]
 
     def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
         """The answers of some cells, and of some or all documents."""
@@ -99,9 +99,9 @@ class ScoredAnswers:
             [self.cells[cell] for cell in cells],
             self.queried[at],
             {name: values[at] for name, values in self.values.items()},
-            None if self.bleu is None else self.bleu[at],
-            None if self.gold is None else self.gold[rows],
-            None if self.predicted is None else self.predicted[at],
+            self.bleu[at],
+            self.gold[rows],
+            self.predicted[at],
             [self.clusters[row] for row in rows],
         )
 
@@ -152,9 +152,8 @@ def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Data
         same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
         return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
     pairs = list(zip(answers, gold, strict=True))
-    place = {pair: at for at, pair in enumerate(dict.fromkeys(pairs))}
-    at = np.array([place[pair] for pair in pairs], dtype=np.int64)
-    scores, statistics = _score_pairs(list(place), whole=whole)
+    at = encode(pairs)
+    scores, statistics = _score_pairs(list(dict.fromkeys(pairs)), whole=whole)
     columns: dict[str, Any] = {name: np.where(known, values[at], math.nan) for name, values in scores.items()}
     return frame.assign(**columns, _pair=at), statistics
 
@@ -178,8 +177,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     documents: list[str] = list(names_of)
     of_rows = list(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True))
     cells = list(dict.fromkeys(of_rows))
-    column_of = {cell: at for at, cell in enumerate(cells)}
-    at = row, np.array([column_of[cell] for cell in of_rows], dtype=np.int64)
+    at = row, encode(of_rows)
     shape = (len(documents), len(cells))
 
     def filled(values: Any, kind: type = float, empty: float = math.nan) -> Any:
@@ -192,9 +190,9 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
     first = rows.drop_duplicates("document")  # in the order of `documents`
     dimensions = first["dimension"].astype(str).tolist()
     clusters = first["cluster"].astype(str).tolist() if "cluster" in first else documents
-    bleu = gold = predicted = None
+    bleu = np.full((*shape, 0 if statistics is None else 10), math.nan)
+    gold, predicted = np.zeros(len(documents), dtype=np.int64), np.zeros(shape, dtype=np.int64)
     if statistics is not None:
-        bleu = np.full((*shape, 10), math.nan)
         bleu[at] = statistics[rows["_pair"].to_numpy()]
         bleu[np.isnan(values[TOKEN_F1])] = math.nan
     if labels:
@@ -227,6 +225,11 @@ def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     return finite_mean(answers.of_measure(measure), axis=0)
 
 
+def in_points(low: float, high: float) -> tuple[float, float]:
+    """Limits of a difference of scores, within its range."""
+    return max(low, POINTS[0]), min(high, POINTS[1])
+
+
 def finite_mean(values: Floats, axis: int) -> Floats:
     """Means along an axis, ignoring NaN; NaN if all are."""
     seen = np.isfinite(values)
@@ -234,9 +237,7 @@ def finite_mean(values: Floats, axis: int) -> Floats:
 
 
 def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
-    """Counts of answers by right label, over all cells [gold, answer + 1]; column 0 counts answers without a label."""
-    if answers.gold is None or answers.predicted is None:
-        raise ValueError("there are no labels to be confused")
+    """Counts of answers by right label, over all cells [gold, answer]; the last column counts answers without a label."""
     return confusion(answers.gold, answers.predicted, n_labels)
 
 
@@ -348,7 +349,7 @@ class Baselines:
         """Score of one baseline on the scored texts, in percent; F1 is a mean over cells, each with its own scored texts."""
         scored = np.flatnonzero(answers.is_scored.any(axis=1))
         if measure in (F1, F1_MACRO):
-            positive, gold = 0 if measure == F1 else None, _gold(answers)
+            positive, gold = 0 if measure == F1 else None, answers.gold
             if name == CHANCE:
                 of_cells = [random_f1(gold[some], self.n_labels, positive) for some in answers.is_scored.T]
                 value = float(finite_mean(np.array(of_cells), axis=0))
@@ -395,12 +396,9 @@ class Baselines:
         (flips,) = flip_means(difference.sums[:, np.newaxis], difference.sizes[:, np.newaxis], self.seed)
         if not has_width(*flips.interval()):
             return _compare(difference)
-
-        def interval(level: float) -> tuple[float, float]:
-            low, high = flips.interval(level)
-            return max(low, POINTS[0]), min(high, POINTS[1])
-
-        return BaselineComparison(flips.value, flips.p_above, flips.p_below, interval)
+        return BaselineComparison(
+            flips.value, flips.p_above, flips.p_below, lambda level: in_points(*flips.interval(level))
+        )
 
     def _per_document(self, name: str, answers: ScoredAnswers, measure: str) -> Floats:
         """Scores in percent [document, draw]."""
@@ -410,7 +408,7 @@ class Baselines:
             return np.full((len(answers.documents), 1), 100 / self.n_labels)
         scored = answers.is_scored.any(axis=1)
         scores = np.full((len(answers.documents), 1), math.nan)
-        scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == _gold(answers)[scored])
+        scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == answers.gold[scored])
         return scores
 
     def _labels(self, name: str, answers: ScoredAnswers) -> Codes:
@@ -419,17 +417,11 @@ class Baselines:
             return np.zeros(len(answers.documents), dtype=np.int64)
         scored = answers.is_scored.any(axis=1)
         predicted = np.full(len(answers.documents), -1, dtype=np.int64)
-        predicted[scored] = held_out_majority(_gold(answers)[scored], self.n_labels, np.array(answers.clusters)[scored])
+        predicted[scored] = held_out_majority(answers.gold[scored], self.n_labels, np.array(answers.clusters)[scored])
         return predicted
 
     def _places(self, answers: ScoredAnswers) -> list[int]:
         return [self.rows[name] for name in answers.documents]
-
-
-def _gold(answers: ScoredAnswers) -> Codes:
-    if answers.gold is None:
-        raise ValueError("a baseline of labels needs labels")
-    return answers.gold
 
 
 def _compare(mean: BoundedMean, with_value: float = 0.0) -> BaselineComparison:

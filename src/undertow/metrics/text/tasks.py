@@ -30,7 +30,6 @@ from undertow.metrics.text.scores import (
     NO,
     NO_INTERVAL,
     PERCENT,
-    POINTS,
     REPHRASING,
     SETTING,
     YES,
@@ -39,6 +38,7 @@ from undertow.metrics.text.scores import (
     ScoredAnswers,
     cached_meteor,
     group_keys,
+    in_points,
     score_answers,
 )
 from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
@@ -74,7 +74,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     for setting, answers in settings.items():
         measured += _setting_results((task, setting), answers, baselines, rates, seed)
     if baselines:
-        measured += _baseline_results(task, baselines, settings)
+        measured += _baseline_results(task, baselines, frame, design)
     measured += estimate_slot_effects(frame, settings, of, seed)
     return [*add_q_values(measured), *variance_results(frame, settings, of)]
 
@@ -163,32 +163,14 @@ def _compare_with_baselines(
 
 
 def _baseline_results(
-    task: str, baselines: Baselines, settings: Mapping[tuple[str, ...], ScoredAnswers]
+    task: str, baselines: Baselines, frame: pd.DataFrame, design: Mapping[str, Any]
 ) -> Iterator[Result]:
-    of_text: dict[str, ScoredAnswers] = {}
-    for answers in settings.values():
-        for at in np.flatnonzero(answers.is_scored.any(axis=1)).tolist():
-            if answers.documents[at] not in of_text:
-                of_text[answers.documents[at]] = answers.of([int(answers.is_scored[at].argmax())], [at])
-    if not of_text:
+    """Score each baseline once on every text with a scored answer."""
+    texts = frame[frame["missing_reason"] == ""].drop_duplicates("document")
+    if texts.empty:
         return
-    texts = list(of_text.values())
-
-    def beneath(parts: Sequence[Any]) -> Any:
-        return None if any(part is None for part in parts) else np.concatenate(parts)
-
-    names = dict.fromkeys(name for one in texts for name in one.values)
-    whole = ScoredAnswers(
-        [name for one in texts for name in one.documents],
-        [name for one in texts for name in one.dimensions],
-        texts[0].cells,
-        beneath([one.queried for one in texts]),
-        {name: beneath([one.values[name] for one in texts]) for name in names},
-        beneath([one.bleu for one in texts]),
-        beneath([one.gold for one in texts]),
-        beneath([one.predicted for one in texts]),
-        [name for one in texts for name in one.clusters],
-    )
+    one_cell = texts.assign(**dict.fromkeys((*SETTING, "description_class", "wording"), ""), draw=0)
+    (whole,) = score_answers(one_cell, design, whole=False).values()
     for measure in MEASURES[task]:
         best = round(baselines.best_score(whole, measure), 2)
         for name in baselines.names(measure):
@@ -219,18 +201,13 @@ def _dimension_gap(
     )
     if test is None:
         return
-
-    def interval(level: float) -> tuple[float, float]:
-        low, high = test.interval(level)
-        return max(low, POINTS[0]), min(high, POINTS[1])
-
-    low, high = interval(1 - ALPHA)
+    low, high = in_points(*test.interval(1 - ALPHA))
     yield Claim(
         Result(
             "dimension_gap", group, test.value, low, high, n=sum(sizes), unit="percentage points", null_value=0.0, p=test.p,
             extras={"n_dimensions": float(len(names))}, note=" less ".join(names[one] for one in test.pair),
         ),
-        interval,
+        lambda level: in_points(*test.interval(level)),
     )  # fmt: skip
 
 
@@ -259,9 +236,9 @@ def _why_no_interval(measure: str, n_clusters: int) -> str:
 
 def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
     clusters = np.array(answers.clusters)
-    if measure == BLEU4 and answers.bleu is not None:
+    if measure == BLEU4:
         return bleu_over_cells(answers.bleu, seed, clusters)
-    if measure not in (F1, F1_MACRO) or answers.gold is None or answers.predicted is None:
+    if measure not in (F1, F1_MACRO):
         return mean_over_cells(answers.of_measure(measure), PERCENT, clusters)
     n_classes = int(max(answers.gold.max(initial=0), answers.predicted.max(initial=0))) + 1
     positive = 0 if measure == F1 else None

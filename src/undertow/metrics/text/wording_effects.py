@@ -28,9 +28,10 @@ from undertow.metrics.text.scores import (
     cell_scores,
     finite_mean,
     group_keys,
+    in_points,
 )
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.arrays import Bools, Floats
+from undertow.stats.arrays import Bools, Floats, encode
 from undertow.stats.classification.agreement import has_width
 from undertow.stats.intervals.bounded_mean import BoundedMean
 from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
@@ -114,17 +115,12 @@ def detect_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mappi
         return []
     while True:
         levels = [tuple(zip(*(words[name] for name in some), strict=True)) for some in sets]
-        together = detect_aliases(np.array([_codes(some) for some in levels]).T)
+        together = detect_aliases(np.column_stack([encode(some) for some in levels]))
         if len(together) == len(sets):
             break
         # Words of a set can in turn be combinations of other slots' words.
         sets = [tuple(name for name in words if any(name in sets[at] for at in one)) for one in together]
     return [Factor(some, of) for some, of in zip(sets, levels, strict=True)]
-
-
-def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
-    places = {level: at for at, level in enumerate(dict.fromkeys(levels))}
-    return [places[level] for level in levels]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +243,7 @@ def _effect(
             # All documents have the same difference.
             at_an_end = any(abs(abs(mean.value) - end) < NO_WIDTH for end in (0.0, POINTS[1]))
             return mean.interval(level) if at_an_end else (math.nan, math.nan)
-        low, high = flips.interval(level)
-        return max(low, POINTS[0]), min(high, POINTS[1])
+        return in_points(*flips.interval(level))
 
     is_tested = math.isfinite(flips.p) and flips.n_differing >= MIN_CLUSTERS
     low, high = interval(0.95)
@@ -320,7 +315,7 @@ def _crossed_shares(settings: Mapping[Setting, ScoredAnswers], measure: str, gro
         return
     array = np.array([[[scores[model, wording, run] for run in runs] for wording in wordings] for model in models])
     classes = list(dict.fromkeys(wording[0] for wording in wordings))
-    shares = variance_shares(array, [run[0] for run in runs], [classes.index(wording[0]) for wording in wordings])
+    shares = variance_shares(array, [run[0] for run in runs], encode([wording[0] for wording in wordings]))
     sizes = {"model": len(models), "description class": len(classes), "wording": len(wordings)}
     sizes |= {"shots": len({run[0] for run in runs}), "draw": len({run[1] for run in runs})}
     # Wordings are nested in classes and draws in numbers of examples: they vary if one of these has two.
@@ -352,7 +347,7 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
                 scores = cell_scores(part, measure)
                 for factor in factors:
                     levels = list(dict.fromkeys(factor.levels))
-                    means = level_means(scores, _codes(factor.levels), len(levels))
+                    means = level_means(scores, encode(factor.levels), len(levels))
                     rows += [
                         group_keys("", setting, name, dimension)
                         | {"slot": factor.name, "level": TOGETHER.join(level), "cells": factor.levels.count(level), measure: mean}
@@ -382,12 +377,12 @@ def _slot_shares(
         of_class = answers.select_class(name)
         scores = cell_scores(of_class, measure)
         wordings = list(dict.fromkeys(cell[1] for cell in of_class.cells))
-        means = level_means(scores, [wordings.index(cell[1]) for cell in of_class.cells], len(wordings))
+        means = level_means(scores, encode([cell[1] for cell in of_class.cells]), len(wordings))
         first = of_class.of([next(at for at, cell in enumerate(of_class.cells) if cell[1] == one) for one in wordings])
         factors = detect_factors(first, slots)
         if not factors or len(wordings) < 3 or not np.isfinite(means).all():
             continue
-        shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)
+        shares, left = factor_shares(means, np.column_stack([encode(factor.levels) for factor in factors]))
         sources = [(f"slot {factor.name}", factor.note) for factor in factors]
         for (source, note), share in zip([*sources, ("slots together", "")], (*shares.tolist(), left), strict=True):
             group, why = group_keys(task, setting, name) | {"source": source}, note if math.isfinite(share) else SAME

@@ -30,8 +30,6 @@ BIN_PERCENT = 10
 
 def recall_results(group: Group, answers: ScoredAnswers) -> Iterator[Result]:
     """The percentage of biased texts that are answered Yes: all, and those of each dimension."""
-    if answers.gold is None:
-        return
     biased = np.flatnonzero(answers.gold == 0).tolist()
     cells = range(len(answers.cells))
     for dimension in (ALL, *filter(None, dict.fromkeys(answers.dimensions[at] for at in biased))):
@@ -46,7 +44,7 @@ def recall_results(group: Group, answers: ScoredAnswers) -> Iterator[Result]:
 def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iterator[Result]:
     """AUROC with the best threshold, Brier score and calibration gap; none without probabilities or with texts of one kind only."""
     percents = answers.values.get(YES_PERCENT)
-    if percents is None or answers.gold is None:
+    if percents is None:
         return
     percents = np.where(answers.is_scored, percents, math.nan)
     known = np.flatnonzero(np.isfinite(percents).any(axis=1))
