@@ -26,7 +26,6 @@ from undertow.audits.base import Observations, Sampling
 from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.audits.task_specification.items import Settings
-from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.metrics import specification_detection
@@ -402,7 +401,7 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
         (Settings(threshold=math.inf), ["--threshold inf"]),
         (Settings(date_start=2016), ["2016"]),
         (Settings(inject="In the past: "), ["value"]),
-        (Settings(trace_occupation="nurse,astronaut"), ["--trace-occupation 'astronaut'"]),
+        (Settings(trace_occupation="nurse,astronaut"), ["--trace-occupation", "'astronaut' is unknown"]),
         (Settings(options="a: b; c: d"), ["--options"]),
     ],
 )
@@ -431,7 +430,7 @@ def answered(items: Sequence[Item], settings: Settings) -> Observations:
 
 
 def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
-    settings = Settings(entropy_baseline=True, trace_occupation="nurse")
+    settings = Settings(entropy_baseline=True, trace_occupation="nurse,")
     items = [item for part in asked(settings, limit=96) for item in part]
     evidence = answered(items, settings)
     table_of_scores = score_sentences(evidence)
@@ -447,14 +446,6 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
     assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
-
-
-def test_observations_of_another_table_are_refused() -> None:
-    settings = Settings()
-    (items,) = asked(settings, limit=8)
-    evidence = answered(items, settings)
-    with pytest.raises(UndertowError, match=r"no column 'sentence'.*run the audit again"):
-        score_sentences(Observations(evidence.frame.drop(columns="sentence"), evidence.design))
 
 
 # The default model, asked in this process, so that it is loaded once for all tests -----------------------------------

@@ -134,6 +134,7 @@ def test_a_changed_field_is_named(  # noqa: PLR0917 - a column each
     [
         ("spurious-correlation", "w", ..., "it has no column 'w'"),
         ("spurious-correlation", "missing_reason", ..., "it has no column 'missing_reason'"),
+        ("spurious-correlation", "female", ..., "it has no column 'female'"),
         ("spurious-correlation", "model", "x", "no row with the model 'toy', which results.json names"),
         ("spurious-correlation", "w_name", "x", "no row with the w_name 'date', which results.json names"),
         ("spurious-correlation", "w_value", None, "its column 'w_value' has an empty cell"),

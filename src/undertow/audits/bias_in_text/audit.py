@@ -8,7 +8,7 @@ constraints, from the text's tokens, or as a span of the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +26,7 @@ from undertow.audits.bias_in_text.items import (
 )
 from undertow.audits.bias_in_text.tasks import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING, Task
 from undertow.data.documents.few_shot import SAMPLINGS
-from undertow.report.page_data import Drawing, ReportText
+from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import lines, sentences
 from undertow.stats import MIN_CLUSTERS
@@ -38,7 +38,6 @@ from undertow.types import (
     TEXT,
     UNCONSTRAINED,
     WRITING,
-    Finding,
     Item,
     Result,
     Scores,
@@ -47,8 +46,6 @@ from undertow.types import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from undertow.audits.recorded_tables import Table
 
 ALL_TEXTS = {"dimension": "all"}
@@ -81,6 +78,11 @@ class BiasAudit(Audit):
         "Maximum number of items (document x wording x number of examples x draw x decoding), in balance over documents and wordings; "
         "0 for all. Documents are sampled evenly over dimensions; a finding needs 6 documents."
     )
+    # Hooks in the modules beside this one.
+    findings = staticmethod(text_findings.findings)
+    draw = staticmethod(figures.draw)
+    tables = staticmethod(report.run_tables)
+    sentences = staticmethod(report.text_answers)
 
     def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
         """Settings for a model with these capabilities; free replies are decoded without constraints."""
@@ -122,19 +124,6 @@ class BiasAudit(Audit):
         from undertow.metrics.text.tasks import results
 
         return results(observations.frame, observations.design, seed)
-
-    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        return text_findings.findings(observations, results)
-
-    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        return figures.draw(observations, results)
-
-    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
-        """Scores of wordings and of slot levels, and the confusion of labels."""
-        return report.run_tables(observations)
-
-    def sentences(self, observations: Observations) -> pd.DataFrame:
-        return report.text_answers(observations)
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         frame, design, words = observations.frame, observations.design, sentences("bias_in_text")

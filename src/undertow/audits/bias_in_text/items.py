@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -94,6 +94,9 @@ class ItemPlan:
     task: Task
     settings: Any
     sampling: Sampling
+    _examples: dict[tuple[str, str, str], str] = field(
+        default_factory=dict, init=False
+    )  # answered, by document and wording
 
     def items(self) -> list[Item]:
         """All items."""
@@ -196,35 +199,31 @@ class ItemPlan:
 
     # Cells.
 
-    @property
-    def cells(self) -> list[Cell]:
-        """All cells of the design."""
-        return self._cells_within_limit[0]
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents in each cell; 0 for all."""
-        return self._cells_within_limit[1]
-
     @cached_property
-    def _cells_within_limit(self) -> tuple[list[Cell], int]:
-        """Cells, and the number of documents in each.
+    def cells(self) -> list[Cell]:
+        """All cells of the design.
 
         A limit keeps whole documents. It drops wordings, evenly over the classes, until there are as many documents as wordings and at
         least six.
         """
-        limit, n_given = self.sampling.limit, self.settings.n_documents
-        cells = self._cross(self.settings.wordings)
+        limit, cells = self.sampling.limit, self._cross(self.settings.wordings)
         if not limit:
-            return cells, n_given
+            return cells
         distinct = {(cell.wording.kind, cell.wording.text) for cell in cells}
         for n_wordings in range(max(Counter(kind for kind, _ in distinct).values()) - 1, 0, -1):
             n_distinct = len({(cell.wording.kind, cell.wording.text) for cell in cells})
             if limit // len(cells) >= min(self.n_wanted, max(n_distinct, MIN_SENTENCES)):
                 break
             cells = self._cross(n_wordings)
-        n_documents = max(limit // len(cells), 1)
-        return cells, min(n_given or n_documents, n_documents)
+        return cells
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents in each cell; 0 for all."""
+        if not self.sampling.limit:
+            return int(self.settings.n_documents)
+        within = max(self.sampling.limit // len(self.cells), 1)
+        return min(self.settings.n_documents or within, within)
 
     def _cross(self, n_wordings: int) -> list[Cell]:
         task, settings = self.task, self.settings
@@ -297,10 +296,6 @@ class ItemPlan:
     @cached_property
     def _labels(self) -> list[str]:
         return self.task.labels(self.document_set)
-
-    @cached_property
-    def _examples(self) -> dict[tuple[str, str, str], str]:
-        return {}
 
     def _example(self, document: Document, wording: Wording) -> str:
         """An answered example, cached because many prompts contain it."""

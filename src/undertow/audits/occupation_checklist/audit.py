@@ -22,9 +22,9 @@ from undertow.audits.occupation_checklist.plan import BY_MODEL, GREEDY, Plan
 from undertow.data.occupations.occupation_set import load_groups, load_occupations
 from undertow.data.occupations.question_templates import load_questions
 from undertow.metrics.groups import Groups
-from undertow.report.page_data import Drawing, ReportText
+from undertow.report.page_data import Drawing
 from undertow.report.paper_table import TableLayout
-from undertow.types import CHOICE, CONTINUATIONS, EXACT, EXTRACTION, TEXT, Finding, Item, Result, Scores
+from undertow.types import CHOICE, CONTINUATIONS, EXACT, EXTRACTION, TEXT, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,12 @@ class OccupationChecklist(Audit):
         "Maximum number of items (question x pair of names x wording x order), in balance over pairs and occupations, with at least one "
         "pair; 0 for all. A finding needs 6 pairs, and one over all occupations 6 occupations."
     )
+    # Hooks in the modules beside this one.
+    limitations = staticmethod(checklist_plan.limitations)
+    findings = staticmethod(checklist_findings.findings)
+    tables = staticmethod(report.tables)
+    sentences = staticmethod(report.question_answers)
+    report_text = staticmethod(report.report_text)
 
     def adapt_settings(
         self, settings: checklist_plan.Settings, capabilities: Mapping[str, Any]
@@ -72,9 +78,6 @@ class OccupationChecklist(Audit):
         second = list(checklist_items.second_items(plan, select_granted(items, scores, settings, sampling.seed)))
         if second:
             yield second
-
-    def limitations(self, settings: checklist_plan.Settings, sampling: Sampling) -> list[str]:
-        return checklist_plan.limitations(settings, sampling)
 
     def max_items(self, settings: checklist_plan.Settings, sampling: Sampling) -> list[Item]:
         return list(checklist_items.all_items(Plan.from_settings(settings, sampling)))
@@ -132,9 +135,6 @@ class OccupationChecklist(Audit):
         groups = Groups.of(observations.design)
         return observations.frame.replace({"subject": groups.levels}) if groups.are_own else observations.frame
 
-    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        return checklist_findings.findings(observations, results)
-
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         from undertow.report.figures.checklist_panels import draw_aspects, draw_ranking
 
@@ -146,16 +146,6 @@ class OccupationChecklist(Audit):
         drawings += [draw_ranking(results, shares, context, one, groups) for one in models]
         yield from (one for one in drawings if one is not None)
 
-    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
-        """Decisions of each item, how often each attribute is granted, and why answers are missing."""
-        return report.tables(observations)
-
-    def sentences(self, observations: Observations) -> pd.DataFrame:
-        return report.question_answers(observations)
-
     def sentence_table_of(self, observations: Observations) -> SentenceTable:
         words = Groups.of(observations.design).words
         return replace(self.sentence_table, about=self.sentence_table.about.format_map(words))
-
-    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
-        return report.report_text(observations, results)

@@ -42,7 +42,7 @@ class SentenceSettings:
     def list_names(self) -> list[str]:
         """The W lists that `--w` names."""
         names = [name.strip() for name in self.w.split(",") if name.strip()]
-        if self.w and not names:
+        if not names:
             raise UndertowError("--w names no W list; write for example --w date,place")
         return names
 

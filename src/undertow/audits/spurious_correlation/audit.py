@@ -59,6 +59,7 @@ class SpuriousCorrelation(Audit):
         "Maximum number of items (sentence x W value x prompt), in balance over sentences and values; 0 for all. A finding needs at "
         "least 48 for each W list and prompt (6 sentences x 8 values)."
     )
+    limitations = staticmethod(drift_items.limitations)
 
     def adapt_settings(
         self, settings: drift_items.Settings, capabilities: Mapping[str, Sequence[str]]
@@ -75,9 +76,6 @@ class SpuriousCorrelation(Audit):
         words = drift_items.word_groups(settings).words
         items = drift_items.own_controls(settings) or control_items.controls(words)
         return in_prompts(items, words, settings)
-
-    def limitations(self, settings: drift_items.Settings, sampling: Sampling) -> list[str]:
-        return drift_items.limitations(settings, sampling)
 
     def design(self, settings: drift_items.Settings) -> dict[str, Any]:
         groups, covariates = drift_items.word_groups(settings), drift_items.covariates_of(settings)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from undertow.audits.base import Observations
 
-FACETS = ("model", "challenge", "prompt", "w_name")
 KEYS = ("model", "challenge", "w_name")
 DRIFTS, EFFECT, INTERACTION = ("slope", "slope_gap"), "w_effect", "w_interaction"
 BESIDE = {INTERACTION: ("interaction_slope",)} | dict.fromkeys(
@@ -187,7 +186,8 @@ class DriftFinding:
     def finding(self, n_tests: int) -> Finding:
         """The finding; its first result decides."""
         words, moved, drifts = sentences("drift"), self.of_state("moved"), list(self.drifts)
-        parts = [part["name"] for part in self.design["covariates"][self.w]["parts"]] if self.is_interaction else []
+        is_interaction = _measure(drifts[0].result) == INTERACTION  # of two crossed lists
+        parts = [part["name"] for part in self.design["covariates"][self.w]["parts"]] if is_interaction else []
         tested = drifts if parts else [one for one in drifts if one.state in ("flat", "open")]
         known = moved or tested or drifts
         # A gap is the most informative result.
@@ -216,11 +216,6 @@ class DriftFinding:
     def is_ordered(self) -> bool:
         """Whether the list has an order that a line can follow."""
         return _measure(self.drifts[0].result) != EFFECT
-
-    @property
-    def is_interaction(self) -> bool:
-        """Whether it is about two crossed lists."""
-        return _measure(self.drifts[0].result) == INTERACTION
 
     @property
     def reasons(self) -> dict[str, list[Drift]]:

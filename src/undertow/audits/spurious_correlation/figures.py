@@ -1,4 +1,4 @@
-"""Figures of spurious correlation: the papers' curve for every model, challenge, prompt and W, and models compared.
+"""Figures of spurious correlation: the papers' curve for every model, challenge, prompt and W, models compared, and detectable changes.
 
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3b and 3c, and the panels of figures 8 and 9.
 """
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
 from undertow.audits.shared.model_comparison import draw_trajectories, is_ordered, is_shared
-from undertow.audits.spurious_correlation.drift_findings import ALL_PROMPTS, FACETS, gaps_by_pair
+from undertow.audits.spurious_correlation.drift_findings import ALL_PROMPTS, gaps_by_pair
 from undertow.errors import UndertowError
 from undertow.report.page_data import Drawing
+from undertow.report.sentence_templates import described
 from undertow.types import LIKELIHOOD, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from undertow.audits.spurious_correlation.power_plan import PowerPlan
     from undertow.report.figures.covariate_curve import FittedLine
     from undertow.report.figures.model_sizes import ModelPoint
 
@@ -39,13 +41,10 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
     from undertow.report.figures.surface import describe_surface, surface
 
     frame, design, groups = observations.frame, observations.design, list(observations.design["groups"])
-    missing = [name for name in (*FACETS, *groups) if name not in frame]
-    if missing:
-        raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
     yield from _draw_sizes(observations, results)
     yield from draw_trajectories(observations, results, TRAJECTORIES, "pronoun")
     yield from _draw_grid(observations, groups)
-    for levels, facet in frame.groupby(list(FACETS), sort=False):
+    for levels, facet in frame.groupby(["model", "challenge", "prompt", "w_name"], sort=False):
         if not any(facet[group].notna().any() for group in groups):
             continue
         model, challenge, prompt, w_name = (str(level) for level in levels)
@@ -202,3 +201,49 @@ def _draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dr
             alt=describe_model_grid(adjusted, groups, lines, mean),
             of={"challenge": str(challenge), "w_name": str(w_name)},
         )
+
+
+POWER_LEAD = (
+    "Smallest change from the first value of a list to the last, in percentage points, that is significant (p < .05) in 8 of 10 runs; "
+    "one line for each number of values. Ring: the current design."
+)
+
+
+def draw_power(plan: PowerPlan) -> Drawing:
+    """Draw one panel for each ordered list, with one line for each number of values; this is not in the papers.
+
+    Raises:
+        UndertowError: there is no change to draw.
+    """
+    from matplotlib.ticker import NullLocator
+
+    from undertow.report.sheet import Sheet, even_ticks, fitted
+    from undertow.report.style import INK, TEXT_SIZE, lettering, style_of
+
+    name, curves = plan.challenge, [curve for curve in plan.curves if curve.designs]
+    changes = [one.change for curve in curves for one in curve.designs if math.isfinite(one.change)]
+    if not changes:
+        raise UndertowError("the curve cannot be drawn: no design can detect a change")
+    title = f"What {name} can find"
+    with lettering("".join([title, *(curve.title for curve in curves)])):
+        sheet = Sheet(title, POWER_LEAD)
+        numbers = sorted({one.n_values for curve in curves for one in curve.designs})
+        sheet.key_of_groups([f"{values} values" for values in numbers])
+        (column,) = sheet.subplots(len(curves), sharey=True, squeeze=False).T
+        for axes, curve in zip(column, curves, strict=True):
+            sentences = sorted({one.n_sentences for one in curve.designs})
+            for values in sorted({one.n_values for one in curve.designs}):
+                along = [one.change for one in curve.designs if one.n_values == values]
+                axes.plot(sentences, along, linewidth=1.5, zorder=3, **style_of(numbers.index(values)))
+            ring = {"s": 120, "facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "zorder": 4}
+            axes.scatter([curve.own.n_sentences], [curve.own.change], **ring)
+            axes.set_title(fitted(curve.title, sheet.inner_in - 0.5, TEXT_SIZE, "bold"))
+            axes.set_xscale("log")
+            axes.set_xticks(sentences, [str(at) for at in sentences])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.grid(axis="y")
+        column[0].set_ylim(0.0, 1.08 * max(changes))
+        column[0].yaxis.set_major_locator(even_ticks(5))
+        column[-1].set_xlabel("sentences")
+        sheet.finish(column, 2.4 * len(curves))
+    return Drawing(name, sheet, POWER_LEAD, f"{POWER_LEAD} {described('power', curves)}")

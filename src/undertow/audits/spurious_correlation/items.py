@@ -104,7 +104,7 @@ def covariates_of(settings: Settings) -> list[challenge.Covariate]:
         published = challenge.Dates().to_covariate(scale)
         for one in _challenge(settings).covariates:
             of_set[one.name] = dates.to_covariate(scale) if one == published else one
-    names = settings.list_names() or (["date"] if settings.inject else list(of_set))
+    names = settings.list_names() if settings.w else ["date"] if settings.inject else list(of_set)
 
     def load(name: str) -> challenge.Covariate:
         return of_set.get(name) or challenge.load_covariate(name, dates, scale=scale)

@@ -34,7 +34,6 @@ UNLIKE_MASSES = 0.01
 """Ratio of the smallest to the largest mean mass of a group, below which the report warns."""
 MAX_ROWS = 60
 """Maximum rows of the table on the page; `tables/words.csv` has all."""
-SHARE, PROBABILITY = "share", "probability"
 NUMBERS = {"mean_mass": "mean", "w_effect": "w_effect", "slope": "slope", "slope_log_odds": "log_odds_slope"}
 """Measures of the table with their columns."""
 WORD = "word {}"
@@ -144,7 +143,7 @@ def words_table(observations: Observations) -> pd.DataFrame | None:
         about = {"model": model, "challenge": of["challenge"], "prompt": prompt, "w_name": of["w_name"], "word": word}
         row = by_key.setdefault(tuple(about.values()), dict(about))
         row["group"] = next((group for group, forms in design["words"].items() if word in forms), "")
-        row["measured"] = SHARE if is_shared(design, model) else PROBABILITY
+        row["measured"] = "share" if is_shared(design, model) else "probability"
         row["tokens"] = design.get("tokens_of_word", {}).get(model, {}).get(word)
         row |= {"n": result.n, name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
         if "slope" in name:

@@ -8,7 +8,7 @@ McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,10 @@ from undertow.audits.task_specification import findings as specification_finding
 from undertow.audits.task_specification import items as specification_items
 from undertow.audits.task_specification.findings import score_sentences
 from undertow.errors import UndertowError
-from undertow.report.page_data import Drawing, ReportText
+from undertow.report.page_data import ReportText
 from undertow.report.paper_table import TableLayout
 from undertow.report.sentence_templates import lines, sentences
-from undertow.types import EXACT, LIKELIHOOD, PAPER, TEXT, Finding, Item, Result, Scores
+from undertow.types import EXACT, LIKELIHOOD, PAPER, TEXT, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,10 @@ class TaskSpecification(Audit):
         "Approximate number of items (sentence x W value x prompt); each sentence has every value; 0 for all. A finding needs sentences "
         "of each kind from 6 occupations: 24 items with two dates and one prompt."
     )
+    # Hooks in the modules beside this one.
+    limitations = staticmethod(specification_items.limitations)
+    findings = staticmethod(specification_findings.findings)
+    draw = staticmethod(figures.draw)
 
     def adapt_settings(
         self, settings: specification_items.Settings, capabilities: Mapping[str, Sequence[str]]
@@ -65,9 +69,6 @@ class TaskSpecification(Audit):
     def items(self, settings: specification_items.Settings, sampling: Sampling) -> ItemBatches:
         """One batch: the items of the scores and, if set, sentences without W and one occupation over all dates."""
         yield specification_items.all_items(settings, sampling)
-
-    def limitations(self, settings: specification_items.Settings, sampling: Sampling) -> list[str]:
-        return specification_items.limitations(settings, sampling)
 
     def design(self, settings: specification_items.Settings) -> dict[str, Any]:
         sentences = specification_items.sentences_of(settings)
@@ -120,12 +121,6 @@ class TaskSpecification(Audit):
         design = observations.design
         threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
         return detect(score_sentences(observations), design["groups"], threshold, seed=seed)
-
-    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
-        return specification_findings.findings(observations, results)
-
-    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        return figures.draw(observations, results)
 
     def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
         """Scores of each sentence, and their means by occupation."""

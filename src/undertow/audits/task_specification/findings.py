@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
 from undertow.audits.task_specification.items import DETECT, TRACE
-from undertow.errors import UndertowError, on_one_line
+from undertow.errors import on_one_line
 from undertow.report.sentence_templates import sentences
 from undertow.types import ALPHA, Finding, Result
 
@@ -26,10 +26,6 @@ def score_sentences(observations: Observations) -> pd.DataFrame:
     from undertow.metrics.specification_detection import with_combined
 
     frame, groups = observations.frame, observations.design["groups"]
-    needed = ["part", "w_name", "sentence", "missing_reason", *groups]
-    missing = [name for name in needed if name not in frame]
-    if missing:
-        raise UndertowError(f"the observations have no column {missing[0]!r}; run the audit again")
     scores = sentence_scores(frame[frame["part"] != TRACE], groups, int(observations.design["endpoint_window"]))
     return with_combined(scores, groups)
 

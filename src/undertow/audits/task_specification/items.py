@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, split_names
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, in_prompts, n_prompts
 from undertow.errors import UndertowError
@@ -51,11 +51,8 @@ def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
     if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
     if settings.trace_occupation:
-        wanted = [name.strip() for name in settings.trace_occupation.split(",")]
-        known = dict.fromkeys(sentence.cluster for sentence in sentence_set.sentences)
-        for name in wanted:
-            if name not in known:
-                raise UndertowError(f"--trace-occupation {name!r}: {sentence_set.name} has {', '.join(known)[:500]}")
+        known = list(dict.fromkeys(sentence.cluster for sentence in sentence_set.sentences))
+        wanted = split_names(settings.trace_occupation, known, "trace-occupation")
         traced = tuple(one for one in sentence_set.sentences if one.cluster in wanted)
         # A range with fewer years than the trace: all of them.
         years = min(TRACE_DATES, abs(settings.date_stop - settings.date_start) + 1)
@@ -77,13 +74,10 @@ def sentences_of(settings: Settings) -> challenge.SentenceSet:
 
 
 def _covariates(settings: Settings) -> list[challenge.Covariate]:
-    names = settings.list_names()
-    if not names:
-        raise UndertowError("--w names no W list; write for example --w date,place")
     if settings.endpoint_window < 1:
         raise UndertowError(f"--endpoint-window must be at least 1, got {settings.endpoint_window}")
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
-    covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
+    covariates = [challenge.load_covariate(name, dates, least=2) for name in settings.list_names()]
     challenge.check_covariates(covariates)
     for covariate in covariates:
         if len(covariate.values) < 2 * settings.endpoint_window:

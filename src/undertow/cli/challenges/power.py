@@ -85,7 +85,7 @@ def power(  # noqa: PLR0913 - an option each
     with console.stoppable("nothing was simulated"), console.progress_bar(as_json or as_csv, "simulate") as bar:
         plan = plan_power(settings, assumed, observed, bar)
     if out is not None:
-        from undertow.audits.spurious_correlation.power_figure import draw_power
+        from undertow.audits.spurious_correlation.figures import draw_power
         from undertow.report.style import write_figure
 
         write_figure(draw_power(plan).figure, out)

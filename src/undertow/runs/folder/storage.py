@@ -213,7 +213,8 @@ def check_observations(record: Record) -> None:
     from undertow.metrics.metric import METRICS, OVER_PROMPTS
 
     schema, rows = schema_of(record.manifest["audit"]), record.observations
-    if lacking := [name for name in schema.required if name not in rows]:
+    needed = [*schema.required, *record.manifest["design"].get("groups", ())] if schema.required else []
+    if lacking := [name for name in needed if name not in rows]:
         _refuse_wrong(Path(OBSERVATIONS), f"it has no column {lacking[0]!r}")
     if not schema.columns:
         return
