@@ -74,10 +74,9 @@ def read_catalog(path: Path, groups: Groups = WOMAN_AND_MAN) -> tuple[dict[str, 
     return {groups.name(one["name"]): Metric(**one) for one in given["metrics"]}, given["columns"]
 
 
-CATALOG = Path(__file__).with_name("catalog.toml")
-METRICS, COLUMNS = read_catalog(CATALOG)
-"""The metrics of the package by name; meanings of group keys and of `Result.extras` by name."""
-_of_groups = cache(partial(read_catalog, CATALOG))
+_of_groups = cache(partial(read_catalog, Path(__file__).with_name("catalog.toml")))
+METRICS = _of_groups(WOMAN_AND_MAN)[0]
+"""The metrics of the package by name."""
 
 
 def column_meanings(group: Group) -> Mapping[str, str]:

@@ -93,19 +93,14 @@ class Reference:
             fit=fit_logistic(x, positive),
         )
 
-    def knows(self, words: Mapping[str, Sequence[str]]) -> bool:
-        """Whether these are the word groups of the reference."""
-        return words.keys() == self.words.keys() and all(
-            {form.lower() for form in forms} <= self.words[group] for group, forms in words.items()
-        )
-
     def chances_percent(self, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Floats:
         """Probability that each sentence is underspecified, with equal priors, in percent [sentence].
 
         NaN for sentences without scores or with other words than the reference.
         """
         chances = np.full(len(scored), math.nan)
-        if self.knows(words):
+        lower = {group: {form.lower() for form in forms} for group, forms in words.items()}
+        if lower.keys() == self.words.keys() and all(lower[group] <= own for group, own in self.words.items()):
             x = features(scored, tuple(self.words))
             known = np.isfinite(x).all(axis=1)
             chances[known] = 100 * special.expit(self.fit.log_odds(x[known]))

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import null_space
-from scipy.sparse.csgraph import connected_components
 from scipy.stats import f_oneway
 
 from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, divide, is_constant
@@ -94,13 +92,16 @@ def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     codes = np.unique(np.asarray(levels), axis=0)
     indicators = _indicators(codes)
     owners = np.repeat(np.arange(len(indicators)), [part.shape[1] for part in indicators])
-    design = np.column_stack(indicators)
+    centred = np.column_stack([part - part.mean(axis=0) for part in indicators])
     # The kernel is a direct sum of those of columns that depend on one another: its projection links these only.
-    kernel = null_space(design - design.mean(axis=0), rcond=DEPENDENT)
+    sizes, axes = np.linalg.eigh(centred.T @ centred)
+    kernel = axes[:, sizes <= DEPENDENT * sizes.max(initial=0.0)]
     linked = np.abs(kernel @ kernel.T) > DEPENDENT  # [column, column]
     of_factor = owners == np.arange(len(indicators))[:, np.newaxis]  # [factor, column]
-    n_groups, group = connected_components(of_factor @ linked @ of_factor.T, directed=False)
-    return [tuple(np.flatnonzero(group == at).tolist()) for at in range(n_groups)]
+    beside = of_factor @ linked @ of_factor.T | np.eye(len(indicators), dtype=np.bool_)
+    reached = np.linalg.matrix_power(beside.astype(np.float64), len(indicators)) > 0  # directly or through others
+    first = reached.argmax(axis=1)
+    return [tuple(np.flatnonzero(first == at).tolist()) for at in np.unique(first)]
 
 
 def _indicators(codes: Codes) -> list[Floats]:

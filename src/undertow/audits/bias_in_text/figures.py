@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 MAX_CONFUSIONS = 6
-CLAIM_LOW, CLAIM_HIGH, POINTS = "claim_low", "claim_high", (-100.0, 100.0)
-"""As measures write them; they are not imported here, since they take long to."""
 _SLOT_KEYS = ("model", "description_class", "shots", "sampling", "decoding")
 Samplings = tuple[str, ...]
 
@@ -115,6 +113,8 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
     The table omits aliased slots without a joint effect.
     """
     import pandas as pd
+
+    from undertow.metrics.text.scores import CLAIM_HIGH, CLAIM_LOW, POINTS
 
     effects = {
         (*(one.group[name] for name in _SLOT_KEYS), one.group["slot"], one.group["levels"]): one

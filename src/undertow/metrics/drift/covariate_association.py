@@ -114,8 +114,7 @@ def why_not_crossed(cells: Cells, least: int) -> str:
 
 
 OTHER_WORDS = "other_words"
-
-
+MEASURES = ("mean_mass", "w_effect", "slope", "pearson_r", "slope_log_odds", "slope_gap")
 LEVEL = 0.95
 MIN_W_VALUES = 3
 """Minimum number of W values for a line; two points always lie on one."""
@@ -228,7 +227,7 @@ def _measure(
     covariate: Mapping[str, Any],
     seed: int,
 ) -> list[_Measurement]:
-    """Means, effects, slopes, correlations, slopes of log-odds and slope gaps of these groups and gaps, in this order."""
+    """The results of these groups and gaps, in the order of `MEASURES`."""
     groups, gaps = compared
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
@@ -236,31 +235,30 @@ def _measure(
         # Differences by row keep the pairing; their slope is the difference of the slopes.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
     bounds = _bounds(rows, groups, gaps)
-    means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
+    measured: list[_Measurement] = []
     for (kind, pronoun), of_rows in values.items():
         series = _Series({**run, "pronoun": pronoun}, _cells(rows, of_rows), slope_unit(covariate))
         within = bounds.get((kind, pronoun))
         if kind != "gap":
-            means.append(_bound_mean(series, within))
+            measured.append((_bound_mean(series, within), None))
         if kind == "other_words":
             continue
-        effects.append(_bound_effect(series, within, seed))
+        measured.append((_bound_effect(series, within, seed), None))
         if covariate.get("scale") == UNORDERED:
             continue
         x = series.cells.x
         mixed = within(x - x[series.cells.counts.any(axis=0)].mean()) if within and series.cells.n else ()
         slope, interval = _bound_slope(series, mixed, _slope)
         if kind == "gap":
-            slope_gaps.append((replace(slope, measure="slope_gap"), interval))
+            measured.append((replace(slope, measure="slope_gap"), interval))
             continue
-        slopes.append((slope, interval))
+        measured.append((slope, interval))
         line = _line(series.cells.x, series.cells.means)
         # Descriptive, because noise of sentences and values attenuates it.
         note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
-        correlations.append(series.result("pearson_r", value=line.r, note=note))
-        log_odds.append(_bound_slope(series, mixed, _log_odds_slope)[0])
-    without = [[(one, None) for one in results] for results in ([*means, *effects], [*correlations, *log_odds])]
-    return [*without[0], *slopes, *without[1], *slope_gaps]
+        measured.append((series.result("pearson_r", value=line.r, note=note), None))
+        measured.append((_bound_slope(series, mixed, _log_odds_slope)[0], None))
+    return sorted(measured, key=lambda one: MEASURES.index(one[0].measure))
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,10 +406,8 @@ class Baselines:
             return self.values[name, measure][self._places(answers)]
         if name == CHANCE:
             return np.full((len(answers.documents), 1), 100 / self.n_labels)
-        scored = answers.is_scored.any(axis=1)
-        scores = np.full((len(answers.documents), 1), math.nan)
-        scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == answers.gold[scored])
-        return scores
+        scores = 100.0 * (self._labels(name, answers) == answers.gold)
+        return np.where(answers.is_scored.any(axis=1), scores, math.nan)[:, np.newaxis]
 
     def _labels(self, name: str, answers: ScoredAnswers) -> Codes:
         """The label of a baseline for each document, -1 without one; documents without a scored answer are ignored."""

@@ -23,7 +23,6 @@ from undertow.types import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-RECALL, AREA, BRIER, GAP = "recall", "yes_auroc", "brier_score", "calibration_gap"
 BIN_PERCENT = 10
 """Width of the bins of `reliability`."""
 
@@ -38,7 +37,7 @@ def recall_results(group: Group, answers: ScoredAnswers) -> Iterator[Result]:
         n_missing = int(part.queried.sum() - part.is_scored.sum())
         n = int(part.is_scored.sum())
         note = "" if n else "no answer is scored"
-        yield _result(RECALL, {**group, "dimension": dimension}, estimate, n=n, n_missing=n_missing, note=note)
+        yield _result("recall", {**group, "dimension": dimension}, estimate, n=n, n_missing=n_missing, note=note)
 
 
 def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iterator[Result]:
@@ -57,11 +56,13 @@ def probability_results(group: Group, answers: ScoredAnswers, seed: int) -> Iter
     why = f"no interval: fewer than {MIN_FOR_AREAS} texts of a kind, or a ranking without variation"
     note = why if math.isnan(area.low) and not only_points() else ""
     extras = {"sd": area.sd, "best_threshold": _mean_threshold(percents, biased)}
-    yield _result(AREA, group, area, extras=extras, note=note, **counts)
+    yield _result("yes_auroc", group, area, extras=extras, note=note, **counts)
     errors, base_rate = percents / 100 - biased[:, np.newaxis], float(biased.mean())
     null_value = round(base_rate * (1 - base_rate), 4)
-    yield _result(BRIER, group, mean_over_cells(errors**2, (0.0, 1.0), clusters), null_value=null_value, **counts)
-    yield _result(GAP, group, mean_over_cells(100 * errors, POINTS, clusters), **counts)
+    yield _result(
+        "brier_score", group, mean_over_cells(errors**2, (0.0, 1.0), clusters), null_value=null_value, **counts
+    )
+    yield _result("calibration_gap", group, mean_over_cells(100 * errors, POINTS, clusters), **counts)
 
 
 def reliability(frame: pd.DataFrame) -> pd.DataFrame:
