@@ -113,11 +113,14 @@ def _measure(
         cells, kept = _whole_sentences(rows, values, lists, _places(rows, covariate))
         counts = int(np.isfinite(values).sum()), int(np.isnan(values).sum())
         about = {**run, "pronoun": pronoun}
-        results.append(_with_note(_interaction(about, cells, counts, seed), hidden=hidden))
+        results.append(_interaction(about, cells, counts, seed))
         if ordered:
             axes = [np.asarray(one["axis"], dtype=np.float64)[at] for one, at in zip(lists, kept, strict=True)]
-            results.append(_with_note(_interaction_slope(about, cells, counts, axes, unit), hidden=hidden))
-    return results
+            results.append(_interaction_slope(about, cells, counts, axes, unit))
+    if not hidden:
+        return results
+    # The model returns its most probable tokens only.
+    return [replace(one, low=math.nan, high=math.nan, p=math.nan, note=one.note or HIDDEN) for one in results]
 
 
 def _whole_sentences(
@@ -193,8 +196,3 @@ def _why_not(n: int, free: int) -> str:
         has = "1 sentence has" if n == 1 else f"{n} sentences have"
         return f"{has} every combination; an interval and a test need at least {MIN_CLUSTERS}."
     return ""
-
-
-def _with_note(result: Result, *, hidden: bool) -> Result:
-    """The result, without interval and test if the model returns its most probable tokens only."""
-    return replace(result, low=math.nan, high=math.nan, p=math.nan, note=result.note or HIDDEN) if hidden else result

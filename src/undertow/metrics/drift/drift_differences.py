@@ -82,14 +82,14 @@ def drift_differences(
     masses = {group: [float_column(side, group) for side in sides] for group in design["groups"]}
     series = {("group", group): both for group, both in masses.items()}
     series |= {("gap", f"{a}-{b}"): [masses[a][at] - masses[b][at] for at in (0, 1)] for a, b in design["gaps"]}
-    bounds = {group: [f"{group}{end}" for end in BOUNDS] for group in masses}
-    hidden = {
-        ("group", group)
-        for group, ends in bounds.items()
-        for side in sides
-        if set(ends) <= set(side)
-        and not np.array_equal(float_column(side, ends[0]), float_column(side, ends[1]), equal_nan=True)
-    }
+
+    def hides(side: pd.DataFrame, group: str) -> bool:
+        if not {f"{group}{end}" for end in BOUNDS} <= set(side):
+            return False
+        low, high = (float_column(side, f"{group}{end}") for end in BOUNDS)
+        return not np.array_equal(low, high, equal_nan=True)
+
+    hidden = {("group", group) for group in masses if any(hides(side, group) for side in sides)}
     hidden |= {("gap", f"{a}-{b}") for a, b in design["gaps"] if hidden & {("group", a), ("group", b)}}
     results: list[Result] = []
     for about, ending, rows in facets(keys):
