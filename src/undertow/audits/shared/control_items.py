@@ -17,7 +17,6 @@ OWN_CONTROL = "own control"
 """Name of the part with control sentences of a challenge file, which check whether a model reads its sentences."""
 N_SENTENCES = 8
 CASE = "nominative"
-SHE, HE = "she", "he"
 
 
 def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
@@ -26,7 +25,7 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
     None unless the words are in the published lists, with `she` and `he` in different groups.
     """
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
-    if not (data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()):
+    if not (data.are_pronouns(words) and {"she", "he"} <= owners.keys() and owners["she"] != owners["he"]):
         return []
     decided = data.load_sentences("simplified")
     subjects: dict[str, dict[str, ClozeQuery]] = {}

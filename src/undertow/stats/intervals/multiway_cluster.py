@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -187,7 +188,7 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
     for at, of_one in enumerate(_line_parts(xs - centre, ys, items, centre)):
-        if np.isfinite(of_one.variances).all():
+        if np.isfinite(of_one[0]).all():
             variance, df, _ = _combine(of_one, len(xs) - 2.0)
             low, high, p = _t_interval(plain[at].value, variance, df, 0.0)
             plain[at] = replace(plain[at], low=low, high=high, p=p)
@@ -262,13 +263,9 @@ def _mean_interval(estimate: Estimate, items: _Items, span: float, null: float) 
     return value - half, value + half, math.nan if math.isnan(null) else 2 * float(special.ndtr(-c))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Variances of an estimate under independence of items, cells, rows or columns."""
-
-    variances: Sequence[float]  # with independent items, cells, rows and columns
-    counts: Sequence[int]  # number of each
-    squares: Sequence[float]  # sums of the squared shares of rows and of columns: 1 / n for n equal ones
+_Parts: TypeAlias = tuple[Sequence[float], Sequence[int], Sequence[float]]
+"""Variances of an estimate if items, cells, rows or columns are independent; the number of each; and the sums of the squared shares of
+rows and of columns, 1 / n for n equal ones."""
 
 
 def _parts(items: _Items) -> _Parts:
@@ -280,7 +277,7 @@ def _parts(items: _Items) -> _Parts:
         # Influences are relative to the estimate instead of the truth. With n equal clusters the factor is n / (n - 1); the variance is
         # 0 for one cluster, or one that dominates all others.
         variances.append(float(sums @ sums) / (1 - square) if len(sums) > 1 and square < 1 else 0.0)
-    return _Parts(variances, list(map(len, shares)), squares[2:])
+    return variances, list(map(len, shares)), squares[2:]
 
 
 def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
@@ -290,14 +287,13 @@ def _combine(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
     the rows' and 1 / R of the columns' contribution, and contributions are scaled up accordingly. Degrees of freedom are Satterthwaite's
     (1946) for the sum of the variances of cells and of each contributing side.
     """
-    alone, cells, *sides = parts.variances
-    n, n_cells, *n_sides = parts.counts
+    (alone, cells, *sides), (n, n_cells, *n_sides), of_sides = parts
     base, base_df, is_clustered = alone, item_df, False
     if n_cells < n and cells > alone:
         base, base_df, is_clustered = cells, n_cells - 1.0, True
     whole, squares = base, base**2 / base_df
     if min(n_sides) > 1:
-        for side, n_side, others in zip(sides, n_sides, reversed(parts.squares), strict=True):
+        for side, n_side, others in zip(sides, n_sides, reversed(of_sides), strict=True):
             if side > base * (1 + ROUNDING_SHARE):
                 is_clustered = True
                 whole += (side - base) / max(1 - others, ROUNDING_SHARE)
@@ -334,7 +330,7 @@ def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Par
         left = _line_of(whole - _moments(x, y, codes), centre)
         variances.append((n - 1) / n * ((left - left.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
     squares = 1 / counts[2], 1 / counts[3]
-    return [_Parts(of_one.tolist(), counts, squares) for of_one in np.stack(variances).T]
+    return [(of_one.tolist(), counts, squares) for of_one in np.stack(variances).T]
 
 
 def _n_clusters(codes: Codes) -> int:
