@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from undertow._folders import notify
 from undertow.errors import UndertowError
@@ -31,18 +31,8 @@ from undertow.models.base import (
 )
 from undertow.models.generation.prompt_encoder import OPEN_THOUGHT
 from undertow.models.openai import client as http
-from undertow.models.openai import logprobs
-from undertow.models.openai.client import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import (
-    OTHER_SERVER,
-    ConstrainedQuery,
-    ServerDecoder,
-    effort_tokens,
-    greedy_params,
-    n_tokens_of,
-)
+from undertow.models.openai import constrained, logprobs
 from undertow.models.openai.gbnf import NO_GRAMMAR, SERVERS
-from undertow.models.openai.logprobs import IncompleteResponseError, LogprobCoverage, SharedMass, WantedWords
 from undertow.types import (
     AS_SERVED,
     CHOICE,
@@ -61,7 +51,7 @@ from undertow.types import (
 
 SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
 CAPABILITIES = {GENERATION: (EXACT, PAPER, TEXT), CHOICE: (EXACT,), WRITING: (EXACT,)}
-CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
+TOP, OPENAI_COMPLETIONS_TOP = 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
 LOST_IN_A_ROW = 20
 ONE_HOT = "shows only the token that it chose at each step, with probability 1"
@@ -103,7 +93,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if request.dtype != FLOAT32:
         raise UndertowError(f"{request.name}: the server sets the precision; leave --dtype out")
     settings = _settings(request.settings)
-    address = address_of(settings.base_url)
+    address = http.address_of(settings.base_url)
     plain, chat = _tops(settings, address)
     scoring_method = f"top log-probabilities, {chat}" + ("" if chat == plain else f" in chat, {plain} else")
     if settings.grammar:  # part of the cache key, so another grammar computes answers again
@@ -134,26 +124,25 @@ def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
     return settings
 
 
-def _tops(settings: Settings, address: Address) -> tuple[int, int]:
+def _tops(settings: Settings, address: http.Address) -> tuple[int, int]:
     """Number of top log-probabilities to request for completions and for chats."""
-    plain = OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
-    return settings.top_logprobs or plain, settings.top_logprobs or CHAT_TOP
+    plain = OPENAI_COMPLETIONS_TOP if address.url == http.OPENAI_URL else TOP
+    return settings.top_logprobs or plain, settings.top_logprobs or TOP
 
 
 @dataclass(frozen=True, slots=True)
-class _OneHot:
-    """An answer that shows one token of each step, with all of the probability; not to be believed of every server."""
+class _Reading:
+    """What was read in a response.
+
+    Attributes:
+        answer: were each word one token.
+        shared: the mass that several options may have.
+        is_one_hot: whether each step shows one token, with all of the probability; not to be believed of every server.
+    """
 
     answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class _Undecided:
-    """An answer as it was read, the mass that several options may have, and the answer that was given so far."""
-
-    seen: Answer
-    shared: SharedMass
-    given: Answer
+    shared: logprobs.SharedMass
+    is_one_hot: bool
 
 
 @dataclass(slots=True)
@@ -163,29 +152,28 @@ class OpenAIModel:
     SYSTEM_PROMPTS: ClassVar[bool] = True
     identity: ModelIdentity
     model: str
-    address: Address
+    address: http.Address
     settings: Settings
     budget: http.Budget
     notes: tuple[str, ...] = ()
     facts: Mapping[str, str | float] = field(default_factory=dict)
     _shows: bool = False
     _how: tuple[str, ...] = ()
-    _sightings: LogprobCoverage = field(default_factory=LogprobCoverage)
-    _shared: dict[GeneratedQuery, SharedMass] = field(default_factory=dict)
+    _sightings: logprobs.LogprobCoverage = field(default_factory=logprobs.LogprobCoverage)
     _served_as: dict[str, None] = field(default_factory=dict)
     _tops: tuple[int, int] = field(init=False)
-    _writer: ServerDecoder = field(init=False)
+    _writer: constrained.ServerDecoder = field(init=False)
 
     def __post_init__(self) -> None:
         self._tops = _tops(self.settings, self.address)
-        self._writer = ServerDecoder(self.settings.grammar, self._tops)
-        if self.address.url == OPENAI_URL and not self.settings.grammar:
-            self._writer.server, self._writer.owner = NO_GRAMMAR, "openai"
+        server, owner = (NO_GRAMMAR, "openai") if self.address.url == http.OPENAI_URL else ("", "")
+        grammar = self.settings.grammar
+        self._writer = constrained.ServerDecoder(grammar or server, self._tops, bool(grammar), owner)
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[http.OpenAIClient, http.Submit]]:
         """A client of the server, and how to submit requests to it."""
-        key, settings = key_for(self.address), self.settings
+        key, settings = http.key_for(self.address), self.settings
         with http.background() as submit:
             client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
             client.system_prompt = self.identity.system_prompt
@@ -195,7 +183,7 @@ class OpenAIModel:
             finally:
                 submit(client.close()).result()
 
-    def _prepare(self, queries: Sequence[ConstrainedQuery]) -> None:
+    def _prepare(self, queries: Sequence[constrained.ConstrainedQuery]) -> None:
         """Detect the server's grammar if it is not known; refuse queries that need one if it has none."""
         if not self._writer.server:
             with self._connected() as (client, submit):
@@ -218,9 +206,7 @@ class OpenAIModel:
         Raises:
             UndertowError: the server refuses, cannot be reached, shows no log-probabilities, or the budget is spent.
         """
-        prompts = [query for query in queries if isinstance(query, GeneratedQuery)]
-        if len(prompts) < len(queries):
-            raise UndertowError(f"{self.identity.name}: supports prompts only; add --prompts A,B,C")
+        prompts = cast(Sequence[GeneratedQuery], queries)  # the runner refuses others
         tops = {self._tops[query.chat] for query in prompts if isinstance(query, GenerateQuery)}
         if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
             raise UndertowError(
@@ -233,8 +219,8 @@ class OpenAIModel:
             read = "answers are read in the text of free replies, one to each prompt"
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops or protocol == TEXT else (where,)
-        if constrained := [query for query in prompts if isinstance(query, ConstrainedQuery)]:
-            self._prepare(constrained)
+        if constrained_queries := [query for query in prompts if isinstance(query, constrained.ConstrainedQuery)]:
+            self._prepare(constrained_queries)
             self._update_notes()
         with self._connected() as (client, submit):
             for arrived in self._arriving(client, submit, prompts, protocol):
@@ -248,8 +234,8 @@ class OpenAIModel:
         left = iter(enumerate(prompts))
         under_way: dict[concurrent.futures.Future[Any], int] = {}
         losses = _Losses()
-        doubted: dict[int, Answer] = {}
-        undecided: dict[int, _Undecided] = {}
+        doubted: dict[int, Outcome | _Reading] = {}
+        undecided: dict[int, tuple[_Reading, Answer]] = {}
         stop: UndertowError | None = None
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
@@ -258,7 +244,7 @@ class OpenAIModel:
             if not under_way:
                 break
             done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
-            arrived: dict[int, Outcome] = {}
+            arrived: dict[int, Outcome | _Reading] = {}
             for future in done:
                 place = under_way.pop(future)
                 try:
@@ -266,16 +252,14 @@ class OpenAIModel:
                 except UndertowError as error:
                     stop = stop or error
                     continue
-                if isinstance(outcome, _OneHot):
-                    doubted[place] = outcome.answer
-                else:
-                    arrived[place] = outcome
+                is_doubted = isinstance(outcome, _Reading) and outcome.is_one_hot
+                (doubted if is_doubted else arrived)[place] = outcome
             losses.count(arrived.values())
             if self._sightings.spreads:
                 arrived |= doubted
                 doubted.clear()
             if arrived:
-                yield self._add_bounds(prompts, arrived, undecided)
+                yield self._add_bounds(arrived, undecided)
             if stop is None and (stop := self._stop_reason(losses, len(prompts), len(doubted), reached=client.reached)):
                 submit(client.drain()).result()
         yield from self._update_bounds(undecided)
@@ -285,24 +269,26 @@ class OpenAIModel:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
     def _add_bounds(
-        self, prompts: Sequence[GeneratedQuery], arrived: Mapping[int, Outcome], undecided: dict[int, _Undecided]
+        self, arrived: Mapping[int, Outcome | _Reading], undecided: dict[int, tuple[_Reading, Answer]]
     ) -> Mapping[int, Outcome]:
-        """What arrived, with bounds that allow for words of several tokens; answers that have such bounds are noted as undecided."""
-        bounded = dict(arrived)
+        """What arrived, with bounds that allow for words of several tokens; readings that have such bounds are noted as undecided."""
+        whole = self._sightings.whole
+        bounded: dict[int, Outcome] = {}
         for place, outcome in arrived.items():
-            shared = self._shared.pop(prompts[place], None)
-            if shared is not None and isinstance(outcome, Answer):
-                bounded[place] = given = shared.with_bounds(outcome, self._sightings.whole)
-                undecided[place] = _Undecided(outcome, shared, given)
+            if not isinstance(outcome, _Reading):
+                bounded[place] = outcome
+                continue
+            bounded[place] = given = outcome.shared.with_bounds(outcome.answer, whole)
+            if outcome.shared.undecided(whole):
+                undecided[place] = outcome, given
         return bounded
 
-    def _update_bounds(self, undecided: Mapping[int, _Undecided]) -> Iterator[Mapping[int, Outcome]]:
+    def _update_bounds(self, undecided: Mapping[int, tuple[_Reading, Answer]]) -> Iterator[Mapping[int, Outcome]]:
         """Answers that came before one that showed a word as one token, with the bounds of those that came after it."""
-        whole = self._sightings.whole
         changed: dict[int, Outcome] = {
             place: answer
-            for place, one in undecided.items()
-            if (answer := one.shared.with_bounds(one.seen, whole)) != one.given
+            for place, (reading, given) in undecided.items()
+            if (answer := reading.shared.with_bounds(reading.answer, self._sightings.whole)) != given
         }
         if changed:
             yield changed
@@ -319,7 +305,7 @@ class OpenAIModel:
         if self._writer.ignored:
             return UndertowError(
                 f"{self.address.host}: ignores grammars: all of {self._writer.n_outside} answers violate their "
-                f"constraints; {OTHER_SERVER}"
+                f"constraints; {constrained.OTHER_SERVER}"
             )
         if n_doubted >= min(LOST_IN_A_ROW, max(n_prompts, 2)):
             return UndertowError(
@@ -328,7 +314,7 @@ class OpenAIModel:
             )
         return None
 
-    async def _query(self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str) -> Outcome | _OneHot:
+    async def _query(self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str) -> Outcome | _Reading:
         if not isinstance(query, GenerateQuery):
             return await self._writer.query(client, query)
         top, optional = self._tops[query.chat], tuple[str, ...]()
@@ -339,13 +325,13 @@ class OpenAIModel:
             words = logprobs.words_of(query)
             if isinstance(words, UnsupportedQueryError):
                 return words
-            read = partial(self._read, query, WantedWords(words, top, protocol))
-        params = greedy_params(query.prompt, query.max_tokens, top, chat=query.chat)
+            read = partial(self._read, query, logprobs.WantedWords(words, top, protocol))
+        params = constrained.greedy_params(query.prompt, query.max_tokens, top, chat=query.chat)
         request = http.HTTPRequest(query.chat, params, _n_tokens(query), optional)
-        outcome: Outcome | _OneHot = await client.send(request, read)
+        outcome: Outcome | _Reading = await client.send(request, read)
         return outcome
 
-    def _read(self, prompt: GenerateQuery, wanted: WantedWords, body: Mapping[str, Any]) -> Outcome | _OneHot:
+    def _read(self, prompt: GenerateQuery, wanted: logprobs.WantedWords, body: Mapping[str, Any]) -> Outcome | _Reading:
         """Probabilities of the options in a response.
 
         Raises:
@@ -361,10 +347,10 @@ class OpenAIModel:
                 return UnsupportedQueryError(logprobs.THINKS)
             raise UndertowError(f"{self.address.host}: {logprobs.THINKS}")
         if finish != "stop" and not text and not top_logprobs:
-            raise IncompleteResponseError("a response with nothing in it")
+            raise logprobs.IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:
             if self._shows:
-                raise IncompleteResponseError("an answer without log-probabilities")
+                raise logprobs.IncompleteResponseError("an answer without log-probabilities")
             raise UndertowError(
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; read its replies "
                 f"with --protocol {TEXT}, or choose a server and a model that do"
@@ -385,9 +371,7 @@ class OpenAIModel:
         ]
         text = text or "".join(step.token for step in steps)
         answer, shared = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text, wanted.words)
-        if shared.undecided(self._sightings.whole):
-            self._shared[prompt] = shared
-        return _OneHot(answer) if one_hot else answer
+        return _Reading(answer, shared, one_hot)
 
     def _read_reply(self, query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
         """A free reply, with bounds from its first token where the server shows log-probabilities."""
@@ -396,7 +380,7 @@ class OpenAIModel:
         if refusal := logprobs.refusal_in(finish, text):
             return replace(Answer.missing(str(refusal)), cut_at_tokens=cut_at_tokens)
         written: Sequence[logprobs.TopLogprobs] = []
-        with suppress(IncompleteResponseError):
+        with suppress(logprobs.IncompleteResponseError):
             written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
         self._shows = self._shows or (bool(written) and not logprobs.is_one_hot(written))
         return replace(logprobs.first_token_bounds(query, written, text), cut_at_tokens=cut_at_tokens)
@@ -414,7 +398,7 @@ class OpenAIModel:
                     f"{self.address.host} answers as {model}, and not as {self.model}; check -m if that is another model"
                 )
         self._update_notes()
-        if isinstance(outcome, _OneHot):
+        if isinstance(outcome, _Reading):
             return replace(outcome, answer=replace(outcome.answer, served_as=name))
         return replace(outcome, served_as=name) if isinstance(outcome, Answer) else outcome
 
@@ -428,9 +412,9 @@ class OpenAIModel:
         Raises:
             UndertowError: it does not, or cannot be reached.
         """
-        if constrained := [query for query in queries if isinstance(query, ConstrainedQuery)]:
-            self._prepare(constrained)
-        n_system = n_tokens_of(self.identity.system_prompt)
+        if constrained_queries := [query for query in queries if isinstance(query, constrained.ConstrainedQuery)]:
+            self._prepare(constrained_queries)
+        n_system = constrained.n_tokens_of(self.identity.system_prompt)
         n_tokens = sum(_n_tokens(query) + n_system for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")
 
@@ -443,7 +427,7 @@ class _Losses:
     answered: bool = False
     reason: str = ""
 
-    def count(self, arrived: Iterable[Outcome]) -> None:
+    def count(self, arrived: Iterable[Outcome | _Reading]) -> None:
         for answer in arrived:
             if isinstance(answer, RequestFailedError):
                 self.in_a_row, self.reason = self.in_a_row + 1, str(answer)
@@ -453,5 +437,5 @@ class _Losses:
 
 def _n_tokens(query: GeneratedQuery) -> int:
     if isinstance(query, GenerateQuery):
-        return n_tokens_of(query.prompt) + query.max_tokens
-    return effort_tokens(query)
+        return constrained.n_tokens_of(query.prompt) + query.max_tokens
+    return constrained.effort_tokens(query)

@@ -46,19 +46,11 @@ KEY_PART_CHARS = 6
 """A server text with this many consecutive characters of the key is not shown."""
 ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 """Headers that the SDK takes from the environment; they are sent to the OpenAI service only."""
-SENT_VARIABLES = (HEADERS_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 NOT_CONNECTED = ("ConnectError", "ConnectTimeout", "ProxyError")
-NEWER_LIMIT = "max_completion_tokens"
-"""What the chat endpoint calls `max_tokens` where it refuses that name."""
 LOGPROBS = ("logprobs", "top_logprobs")
 DRAWN = "replies are not at temperature 0, which the server refuses, but at its default; asked again, it may reply otherwise"
-PROMPT_FILTERED = "content_filter"
-TOO_LONG_TYPE = "exceed_context_size_error"
-TOO_LONG_WORDS = ("maximum context length", "maximum model length")
-"""Error type of llama.cpp and messages of vLLM for a prompt that is too long; the OpenAI service has a code."""
 INVALID, NOT_FOUND, RATE_LIMITED, NOT_OFFERED = (400, 422), 404, 429, 501
 V1 = "/v1"
-LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 
 Read = TypeVar("Read")
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
@@ -146,7 +138,7 @@ def background() -> Iterator[Submit]:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
-    loggers = [logging.getLogger(name) for name in LOGGERS]
+    loggers = [logging.getLogger(name) for name in ("openai", "httpx2", "httpcore2", "httpx", "httpcore")]
     levels = [logger.level for logger in loggers]
     thread = threading.Thread(target=run, name="undertow-requests", daemon=True)
     thread.start()
@@ -279,7 +271,7 @@ class OpenAIClient:
             raise UndertowError(
                 "models behind a server need the openai package; run pip install 'undertow[api]'"
             ) from None
-        for name in SENT_VARIABLES:
+        for name in (HEADERS_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
             if not os.environ.get(name, "").isascii():
                 raise UndertowError(f"{name} holds a character that cannot be sent; set it again, or unset it")
         # No proxy for this machine; no redirects, which could send the key elsewhere.
@@ -537,7 +529,7 @@ class OpenAIClient:
             omitted.update(set(LOGPROBS).intersection(request.optional))
         learnt = {(request.chat, name): "" for name in omitted if name in sent}
         if request.chat and "max_tokens" in sent and "max_tokens" in named:
-            learnt[True, "max_tokens"] = NEWER_LIMIT
+            learnt[True, "max_tokens"] = "max_completion_tokens"
         self._names |= learnt
         return bool(learnt)
 
@@ -565,7 +557,7 @@ class OpenAIClient:
                 f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, "
                 f"or {other}"
             )
-        if status in INVALID and code == PROMPT_FILTERED:
+        if status in INVALID and code == "content_filter":
             return UnsupportedQueryError(f"{CONTENT_FILTER} refuses the prompt")
         if status in INVALID and "grammar" in response.message.lower():
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.message)}")
@@ -617,10 +609,11 @@ class _ErrorResponse:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the model's context."""
-        if self.body.get("code") == "context_length_exceeded" or self.body.get("type") == TOO_LONG_TYPE:
+        """Whether the prompt is longer than the model's context, in the words of the OpenAI service, llama.cpp or vLLM."""
+        if self.body.get("code") == "context_length_exceeded" or self.body.get("type") == "exceed_context_size_error":
             return True
-        return self.status in INVALID and any(words in self.message.lower() for words in TOO_LONG_WORDS)
+        message = self.message.lower()
+        return self.status in INVALID and ("maximum context length" in message or "maximum model length" in message)
 
 
 def _error_in(reply: Any) -> Mapping[str, Any]:

@@ -35,6 +35,12 @@ OTHER_SERVER = "read its replies with --protocol text, choose a llama.cpp or vLL
 NO_SEARCH = (
     "a server does not show the probabilities that a search for the most probable span needs; use decoded spans instead"
 )
+BY_TOKENS = "labels and pieces of a passage are spelled in the server's own tokens"
+BY_LETTERS = (
+    "some grammars are of letters: pieces of a passage are its words and punctuation marks, not the model's tokens, and a "
+    "label or word may be begun with any token that its first letters spell, so that other labels come out than by tokens"
+)
+ESTIMATED = f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and {TOKENS_AROUND} more, at most"
 NO_PENALTY: Mapping[str, Mapping[str, Any]] = {
     LLAMA_CPP: {"repeat_penalty": 1.0},
     VLLM: {"repetition_penalty": 1.0},
@@ -66,19 +72,14 @@ class ServerDecoder:
 
     server: str
     tops: tuple[int, int]
-    named_by_user: bool = field(init=False)
+    named_by_user: bool
     owner: str = ""
     n_outside: int = 0
     _kept: bool = False
-    _estimated: bool = False
     _reads_tokens: bool = True
-    _by_tokens: bool = False
-    _by_letters: bool = False
+    _seen: set[str] = field(default_factory=set)
     _spellings: dict[str, Spelling] = field(default_factory=dict)
     _notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.named_by_user = bool(self.server)
 
     # Capabilities.
 
@@ -143,16 +144,7 @@ class ServerDecoder:
 
     def notes(self) -> tuple[str, ...]:
         """Notes on the answers."""
-        notes = {
-            "labels and pieces of a passage are spelled in the server's own tokens": self._by_tokens,
-            "some grammars are of letters: pieces of a passage are its words and punctuation marks, not the model's tokens, and a "
-            "label or word may be begun with any token that its first letters spell, so that other labels come out than by tokens": (
-                self._by_letters
-            ),
-            f"the server does not count tokens; an answer has {TOKENS_PER_WORD} times the passage's words and {TOKENS_AROUND} "
-            "more, at most": self._estimated,
-        }
-        return (*self._notes, *(note for note, holds in notes.items() if holds))
+        return (*self._notes, *(note for note in (BY_TOKENS, BY_LETTERS, ESTIMATED) if note in self._seen))
 
     # Requests.
 
@@ -186,7 +178,8 @@ class ServerDecoder:
             raise UnsupportedQueryError(NO_SEARCH if pieces else EMPTY_PASSAGE)
         spelling = await self._spelling(client, _lead(query) + query.passage)
         n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
-        self._estimated = self._estimated or not spelling.numbers
+        if not spelling.numbers:
+            self._seen.add(ESTIMATED)
         fields = dict(NO_PENALTY[self.server])
         if query.temperature and self.server != NO_GRAMMAR:
             fields |= dict(FULL_DISTRIBUTION[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
@@ -240,8 +233,7 @@ class ServerDecoder:
             self.n_outside += 1
         elif isinstance(answer, Answer) and _needs_grammar(wanted.query):
             self._kept = True
-            self._by_tokens = self._by_tokens or wanted.by_tokens
-            self._by_letters = self._by_letters or not wanted.by_tokens
+            self._seen.add(BY_TOKENS if wanted.by_tokens else BY_LETTERS)
         return answer
 
 

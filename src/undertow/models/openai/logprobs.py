@@ -33,7 +33,6 @@ MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 THINKS = f"the answer begins with {OPEN_THOUGHT}, so its first words are no answer; read replies with --protocol {TEXT}"
-FILTERED = f"{CONTENT_FILTER} stopped the answer"
 
 Claim: TypeAlias = tuple[int, tuple[int, ...]]
 """The option that a shown token spells, -1 for none, and the longer options that it may begin."""
@@ -125,15 +124,14 @@ class SharedMass:
 
     def undecided(self, whole: Collection[str]) -> list[tuple[int, list[int], float]]:
         """The claims (option, options of other groups that it may begin, probability) that remain if these words are one token."""
-        claims = [
-            (own, [at for at in longer if self.words[at] not in whole and not self._is_sure(own, at)], prob)
-            for (own, longer), prob in self.probs.items()
-        ]
-        return [claim for claim in claims if claim[1]]
-
-    def _is_sure(self, own: int, other: int) -> bool:
-        """Whether the probability belongs to the group of the first option, whichever of both has it."""
-        return own >= 0 and self.groups[own] == self.groups[other]
+        claims = []
+        for (own, longer), prob in self.probs.items():
+            # What two options of one group share is that group's, whichever has it.
+            group = self.groups[own] if own >= 0 else None
+            rest = [at for at in longer if self.words[at] not in whole and self.groups[at] != group]
+            if rest:
+                claims.append((own, rest, prob))
+        return claims
 
     def with_bounds(self, answer: Answer, whole: Collection[str]) -> Answer:
         """The answer with this probability in the bounds of each option that may have it, and in the sure part of none."""
@@ -245,7 +243,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
 def refusal_in(finish: str, text: str) -> UnsupportedQueryError | None:
     """Why an answer that ended like this has no probabilities, if so."""
     if finish == "content_filter":
-        return UnsupportedQueryError(FILTERED)
+        return UnsupportedQueryError(f"{CONTENT_FILTER} stopped the answer")
     return UnsupportedQueryError(SPENT) if finish == "length" and not text else None
 
 
