@@ -29,6 +29,7 @@ from undertow.lab.training.training_config import FinetuneConfig
 from undertow.lab.training.training_loop import OUT_OF_MEMORY, Progress, fit, seeded
 from undertow.models.backend.execution import chosen_device, context_tokens, oom_errors
 from undertow.models.base import Ints, ModelRequest
+from undertow.models.loading.check_weights import check_tokens
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
 from undertow.models.loading.resolve_weights import WeightFiles, path_of, resolve_weights
@@ -221,6 +222,7 @@ def _with_head(name: str, weights: WeightFiles, config: FinetuneConfig) -> tuple
         id2label=dict(enumerate(config.labels)),
         label2id={label: number for number, label in enumerate(config.labels)},
     )
+    check_tokens(name, network, tokenizer, from_gguf=False)
     return network.to(device), tokenizer
 
 

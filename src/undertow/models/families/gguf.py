@@ -23,7 +23,4 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         return None
     if request.revision:
         raise UndertowError(f"{request.name}: a file has no revisions; leave --revision out")
-    path = request.name.removeprefix(GGUF_PREFIX)
-    if not path.strip():
-        raise UndertowError("gguf: names no file; write gguf:PATH")
-    return CausalModel.handle(request, resolve_gguf(path_of(path)))
+    return CausalModel.handle(request, resolve_gguf(path_of(request.name.removeprefix(GGUF_PREFIX))))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,11 @@ LABELS = ("label2id", "id2label", "task_specific_params")
 MAX_CONFIG_BYTES = 16 * 2**20
 MAX_TABLE_BYTES = 100 * 2**20
 """The format's own limit of a table of tensors."""
-MAX_TOKENIZER_BYTES = 128 * 2**20
 N_NAMED = 3
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder whose configuration, index or tokenizer cannot be that of its weights; says how to put it right."""
+    """Refuse a folder whose configuration or index cannot be that of its weights; says how to put it right."""
     for index in sorted(folder.glob("model.safetensors.index*.json")):
         _check_index(index)
     tensors = folder_tensors(folder)
@@ -41,17 +38,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder}: {len(packed)} of its weights are packed as {tensors[packed[0]]['dtype']} ({shorten_list(packed, N_NAMED)}), and "
             "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
         )
-    quantization = config.get("quantization_config", {})
-    if quantization is not None and not isinstance(quantization, dict):
-        raise UndertowError(
-            f"{folder}: config.json has the quantization_config {quantization!r}, which is not a table; save the model again"
-        )
     largest = max((n for entry in tensors.values() for n in entry["shape"]), default=0)
     for key, number in _config_numbers(config):
-        if isinstance(number, float) and (math.isnan(number) or (key == "vocab_size" and math.isinf(number))):
-            raise UndertowError(
-                f"{folder}: {key} in config.json is {number}, not a finite number; correct it, or fetch the model again"
-            )
         has_rows = EXPERTS_OR_LABELS.fullmatch(key)
         most = len(tensors) if LAYERS.fullmatch(key) else max(len(tensors), largest) if has_rows else number
         if LAYERS.fullmatch(key) and number < (0 if "coder" in key else 1):
@@ -61,16 +49,6 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
                 f"{folder}: config.json says {key} {number:,}, and its files hold {len(tensors):,} weights"
                 f"{f' of up to {largest:,} rows' if has_rows else ''}; correct config.json, or fetch the model again"
             )
-    tokenizer, file = None, folder / "tokenizer.json"
-    with suppress(OSError, ValueError):  # its library reports a file of another form
-        if is_plain_file(file) and file.stat().st_size <= MAX_TOKENIZER_BYTES:
-            tokenizer = parse_json(file.read_bytes(), unique_names=False)
-    _check_template(folder, tokenizer)
-    rows = max((entry["shape"][0] for entry in tensors.values() if len(entry["shape"]) == 2), default=0)
-    tokens = {} if packed else _read_tokens(tokenizer)
-    n_embeddings = max([rows, *(int(number) for key, number in _config_numbers(config) if key == "vocab_size")])
-    if rows and max(tokens.values(), default=0) >= n_embeddings:
-        raise UndertowError(tokens_error(str(folder), tokens, n_embeddings))
 
 
 def packed_weights(tensors: Mapping[str, Any]) -> list[str]:
@@ -136,46 +114,6 @@ def folder_tensors(folder: Path) -> dict[str, Any]:
     """The tables of all safetensors files of a folder; refuses corrupt ones."""
     tables = map(read_tensor_table, sorted(folder.glob("*.safetensors")))
     return {key: entry for table in tables for key, entry in table.items()}
-
-
-def _read_tokens(content: Any) -> dict[str, int]:
-    """Numbers of the tokens in a tokenizer.json; {} if it is of another form."""
-    try:
-        vocabulary = content["model"]["vocab"]
-        listed = vocabulary if isinstance(vocabulary, dict) else {row[0]: at for at, row in enumerate(vocabulary)}
-        # Special tokens do not occur in texts: Gemma 3 has one beyond its embedding.
-        added = ((one["content"], one["id"]) for one in content.get("added_tokens") or () if not one["special"])
-        return {token: number for token, number in [*listed.items(), *added] if isinstance(number, int)}
-    except (KeyError, TypeError, AttributeError, IndexError):
-        return {}
-
-
-def _check_template(folder: Path, content: Any) -> None:
-    """Refuse a template whose tokens the file does not list: its library ends in a panic, which it prints itself."""
-    try:
-        processor = content["post_processor"]
-        missing = [
-            piece["SpecialToken"]["id"]
-            for step in (processor, *(processor.get("processors") or ()))
-            if step.get("type") == "TemplateProcessing"
-            for piece in (*step["single"], *step["pair"])
-            if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in step["special_tokens"]
-        ]
-    except (KeyError, TypeError, AttributeError):
-        return
-    if missing:
-        raise UndertowError(
-            f"{folder}: the template of its tokenizer.json holds {missing[0]!r}, which its special_tokens do not; save the tokenizer again"
-        )
-
-
-def tokens_error(name: str, numbers: Mapping[str, int], n_embeddings: int) -> str:
-    """The error for a tokenizer with tokens that the network has no weights for."""
-    token, number = max(numbers.items(), key=lambda one: one[1])
-    return (
-        f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_embeddings:,} tokens; "
-        "resize its embedding (resize_token_embeddings), train it, and save both again"
-    )
 
 
 def index_files(index: Path) -> Collection[str]:

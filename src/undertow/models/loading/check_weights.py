@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from undertow.errors import UndertowError, shorten_list
-from undertow.models.loading.check_folder import N_NAMED, folder_tensors, index_files, tokens_error
+from undertow.models.loading.check_folder import N_NAMED, folder_tensors, index_files
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 WRAPPERS = (
@@ -32,8 +33,6 @@ def wrapper_prefix(
     Raises:
         UndertowError: the files hold the weights more than once.
     """
-    if not missing or not unexpected:
-        return "", {}
     holders: dict[str, list[str]] = {}
     for key in unexpected:
         holders.setdefault(re.sub(WRAPPERS, "", key), []).append(key)
@@ -217,8 +216,12 @@ def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) ->
     used = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
     around = [*tokenizer("a b")["input_ids"], tokenizer.bos_token_id, tokenizer.mask_token_id]
     used |= {str(tokenizer.convert_ids_to_tokens(number)): number for number in around if number is not None}
-    if max(used.values()) >= n_embeddings:
-        raise UndertowError(tokens_error(name, used, n_embeddings))
+    token, number = max(used.items(), key=itemgetter(1))
+    if number >= n_embeddings:
+        raise UndertowError(
+            f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_embeddings:,} tokens; "
+            "resize its embedding (resize_token_embeddings), train it, and save both again"
+        )
 
 
 def check_finite(name: str, network: Any) -> None:

@@ -14,8 +14,6 @@ from undertow.errors import UndertowError
 
 MODELS_EXTRA = ("accelerate", "gguf", "peft", "torch", "transformers")
 NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
-RUST_PANIC = "PanicException"
-"""What tokenizers raises where its own code fails: no `Exception`, and of a class that cannot be imported."""
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
 """A URL: scheme, host and path, without user, query and fragment."""
 
@@ -44,8 +42,10 @@ def loading_errors(name: str) -> Iterator[None]:
         raise UndertowError(
             f"{name}: does not fit into memory; free some, or choose a smaller model or --dtype bfloat16"
         ) from error
-    except BaseException as error:  # the libraries raise anything on a corrupt file
-        if not isinstance(error, Exception) and type(error).__name__ != RUST_PANIC:
+    except (
+        BaseException
+    ) as error:  # the libraries raise anything on a corrupt file, tokenizers a class that cannot be imported
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UndertowError(
             f"{name}: cannot be loaded ({type(error).__name__}: {first_line_without_secrets(error)}); the file may be corrupt "

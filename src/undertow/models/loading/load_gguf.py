@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from undertow.errors import UndertowError
-from undertow.models.loading.gguf_header import DEFAULT_ALIGNMENT, GgufHeader
+from undertow.models.loading.gguf_header import DEFAULT_ALIGNMENT
 from undertow.models.loading.resolve_weights import WeightFiles, read_gguf
 
 TOKENS = "tokenizer.ggml.tokens"
@@ -23,20 +23,23 @@ ROTARY_FACTORS = "rope_freqs.weight"
 """The tensor that divides the frequencies of rotary positions, as in Llama 3."""
 
 
-def is_convertible(header: GgufHeader) -> bool:
-    """Whether transformers converts this architecture by its tables, rather than by a reader of its own."""
+def is_convertible(weights: WeightFiles) -> bool:
+    """Whether transformers converts a GGUF file of this architecture by its tables, rather than by a reader of its own."""
+    if weights.gguf is None:
+        return False
     from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    architecture = header.entries.get("general.architecture")
+    architecture = read_gguf(weights).entries.get("general.architecture")
     return architecture in GGUF_SUPPORTED_ARCHITECTURES and architecture not in GGUF_CONFIG_ARCHS
 
 
-def gguf_config(header: GgufHeader) -> tuple[Any, dict[str, Any]]:
-    """The configuration of the network, and its entries."""
+def gguf_config(weights: WeightFiles) -> tuple[Any, dict[str, Any]]:
+    """The configuration of the network in a GGUF file, and its entries."""
     from transformers import CONFIG_MAPPING
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+    header = read_gguf(weights)
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.gguf"
         summary.write_bytes(header.summary)
@@ -50,7 +53,7 @@ def gguf_tokenizer(weights: WeightFiles) -> Any:
     """The tokenizer, of the class that belongs to the network; files beside this one have no part in it."""
     from transformers import TOKENIZER_MAPPING, PreTrainedTokenizerFast
 
-    config, _ = gguf_config(read_gguf(weights))
+    config, _ = gguf_config(weights)
     kind = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
     if not issubclass(kind, PreTrainedTokenizerFast):
         kind = PreTrainedTokenizerFast

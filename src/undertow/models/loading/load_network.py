@@ -17,7 +17,7 @@ from undertow.errors import UndertowError, counted, shorten_list
 from undertow.models.loading.check_folder import N_NAMED, packed_weights, read_tensor_table
 from undertow.models.loading.check_weights import body_prefix, check_complete, shape_error, wrapper_prefix
 from undertow.models.loading.load_gguf import gguf_config, gguf_tokenizer, gguf_weights, is_convertible, scale_positions
-from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles, read_gguf
+from undertow.models.loading.resolve_weights import ADAPTER_WEIGHTS, WeightFiles
 
 TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(model|tiktoken)")
 """Files of a tokenizer's vocabulary."""
@@ -42,7 +42,7 @@ def load_network(
     keywords = {"use_safetensors": True, "output_loading_info": True, **options, **weights.options}
     notes: tuple[str, ...] = ()
     try:
-        if weights.gguf is not None and is_convertible(read_gguf(weights)):
+        if is_convertible(weights):
             network, loaded = _load_gguf(weights, kind, options["dtype"])
             scale_positions(name, weights, network)
         else:
@@ -82,7 +82,7 @@ def _check_quantization(name: str, weights: WeightFiles) -> None:
         return
     from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+    method = quantization.get("quant_method")
     if str(method) not in AUTO_QUANTIZER_MAPPING:
         raise UndertowError(
             f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
@@ -94,7 +94,7 @@ def _load_gguf(weights: WeightFiles, kind: Any, dtype: Any) -> tuple[Any, Any]:
     """A network of a GGUF file, and which of its weights were not found."""
     import torch
 
-    config, entries = gguf_config(read_gguf(weights))
+    config, entries = gguf_config(weights)
     with torch.device("meta"):
         network = kind.from_config(config, dtype=dtype)
     tensors = gguf_weights(weights, network, entries, dtype)
@@ -151,7 +151,7 @@ def load_tokenizer(name: str, weights: WeightFiles) -> Any:
     """
     from transformers import AutoTokenizer
 
-    if weights.gguf is not None and is_convertible(read_gguf(weights)):
+    if is_convertible(weights):
         return gguf_tokenizer(weights)
     folder = Path(weights.location)
     if (

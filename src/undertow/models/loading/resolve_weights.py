@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,8 +26,6 @@ from undertow.types import ModelIdentity, digest
 GGUF = ".gguf"
 GGUF_PREFIX = "gguf:"
 """Prefix of the path of a GGUF file of any name."""
-GGUF_ARCHITECTURE = "ForCausalLM"
-"""The architecture of GGUF files: transformers reads causal models from them."""
 HUB_PATIENCE_S = 10.0
 ADAPTER_CONFIG = "adapter_config.json"
 """The configuration file of a PEFT adapter."""
@@ -81,16 +78,14 @@ def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> Weig
         UndertowError: the model does not exist, or cannot be identified.
     """
     path = path_of(request.name)
-    is_gguf = path.suffix.lower() == GGUF
-    local = request.name in PACKAGES or is_gguf or path_exists(path)
-    if local and request.revision:
+    if request.revision and (is_gguf(request.name) or path_exists(path)):
         raise UndertowError(f"{request.name}: is a path and has no revisions; leave --revision out")
-    if request.name in PACKAGES:
-        if GGUF_ARCHITECTURE not in architectures:
+    if is_gguf(request.name):
+        if "ForCausalLM" not in architectures:  # transformers reads causal models from GGUF files
             return None
-        return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
-    if is_gguf:
-        return resolve_gguf(path) if GGUF_ARCHITECTURE in architectures else None
+        if request.name in PACKAGES:
+            return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
+        return resolve_gguf(path)
     if is_folder(path):
         if not is_plain_file(path / ADAPTER_CONFIG):
             return _folder(path, architectures)
@@ -180,14 +175,6 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
         raise UndertowError(
             f"{config}: names no base; write the model that it was trained on as its base_model_name_or_path"
         ) from error
-    pattern = settings.get("alpha_pattern")
-    scales = {"lora_alpha": settings.get("lora_alpha")}
-    scales |= {f"alpha_pattern {name!r}": one for name, one in (pattern if isinstance(pattern, dict) else {}).items()}
-    for name, scale in scales.items():
-        if isinstance(scale, float) and not math.isfinite(scale):
-            raise UndertowError(
-                f"{config}: {name} is {scale}, not a finite number; correct it, or save the adapter again"
-            )
     if kind != "LORA":
         raise UndertowError(
             f"{path}: holds an adapter of the kind {kind}; only LoRA adapters are read, so merge it into its base"
@@ -205,8 +192,6 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
         raise UndertowError(
             f"{path}: is a LoRA adapter of {base}, which is an adapter too; merge that into its base, and name the merged model"
         )
-    if importlib.util.find_spec("peft") is None:
-        raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
     try:
         revision = str(settings.get("revision") or "")
         weights = resolve_weights(replace(request, name=name, revision=revision), architectures)
