@@ -265,6 +265,19 @@ def test_a_base_that_is_no_masked_model_is_refused(base: Path, few: list[Example
     assert not (tmp_path / "again").exists()
 
 
+def test_a_base_whose_tokenizer_has_tokens_beyond_its_embedding_is_refused(
+    base: Path, few: list[Example], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(base, tmp_path / "base")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([f"<new {number}>" for number in range(2000)])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UndertowError, match="<new 1999>"):
+        finetune(folder, few, SHORT, tmp_path / "made")
+
+
 def test_texts_that_teach_nothing_are_refused(base: Path, few: list[Example], tmp_path: Path) -> None:
     women = [replace(one, labels=("female",) * len(one.labels)) for one in few]
     for examples, recipe, said in (
