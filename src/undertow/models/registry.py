@@ -36,10 +36,7 @@ def families() -> dict[str, str]:
 
 def settings() -> dict[str, Field[Any]]:
     """Fields of all families' `Settings`, by name. Loads no model library."""
-    by_name: dict[str, Field[Any]] = {}
-    for name in _names():
-        by_name = {option.name: option for option in _settings_of(name)} | by_name
-    return by_name
+    return {option.name: option for name in reversed(_names()) for option in _settings_of(name)}
 
 
 def families_with_setting(setting: str) -> list[str]:
@@ -193,8 +190,7 @@ def in_dtype(network: Any, dtype: str) -> Any:
 @cache
 def built_in_families() -> list[str]:
     """Names of the families of this package."""
-    names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return sorted([*names, *EXTERNAL_FAMILIES])
+    return sorted([*EXTERNAL_FAMILIES, *(name for _, name, _ in pkgutil.iter_modules(families_folder.__path__))])
 
 
 def _names() -> list[str]:

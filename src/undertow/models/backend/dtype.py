@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,8 +17,6 @@ from undertow.models.base import FLOAT32
 from undertow.types import ModelIdentity
 
 AUTO, BFLOAT16, FLOAT16 = "auto", "bfloat16", "float16"
-REDUCED = (BFLOAT16, FLOAT16)
-"""Precisions with rounding errors in results."""
 WITHOUT_ARITHMETIC = ("toy", "uniform", "replay", "openai")
 """Families without arithmetic on this machine, or independent of the precision."""
 CPU, CUDA = "cpu", "cuda"
@@ -30,7 +29,6 @@ ISA_WITHOUT_BFLOAT16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX
 """Values of ONEDNN_MAX_CPU_ISA with which oneDNN emulates bfloat16."""
 GPU_DEVICES = ("nvidiactl", "kfd", "dxg")
 """Device files under /dev for GPUs of NVIDIA, of AMD, and in WSL."""
-BYTES = 4
 SPARE = 1.1
 """GPU memory of a network, relative to its weights in float32."""
 PEAK, GGUF_PEAK = 2.0, 3.0
@@ -40,7 +38,7 @@ converted weights, and 3 for GGUF, whose weights are unpacked in copies."""
 
 def costs_precision(identity: ModelIdentity) -> bool:
     """Whether a model's precision changes its answers."""
-    return identity.dtype in REDUCED and identity.family not in WITHOUT_ARITHMETIC
+    return identity.dtype in (BFLOAT16, FLOAT16) and identity.family not in WITHOUT_ARITHMETIC
 
 
 def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: bool) -> str:
@@ -95,10 +93,14 @@ def _kind(device: str) -> str:
     return CPU
 
 
-def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """CPU features and vendor, by Linux's names; empty where unknown."""
+def processor_instructions() -> frozenset[str]:
+    """Features that all cores of the CPU share (`flags` on x86, `Features` on ARM) and its vendor; empty where unknown."""
+    cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
-        return parse_instructions(cpuinfo.read_text(encoding="utf-8", errors="replace"))
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+        cores = [set(words.split()) for words in re.findall(r"^(?:flags|Features)\s*:(.*)", text, re.MULTILINE)]
+        vendors = re.findall(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
+        return frozenset(set.intersection(*cores) | {*vendors}) if cores else frozenset()
     with suppress(ImportError):
         import torch
 
@@ -108,21 +110,13 @@ def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[s
     return frozenset()
 
 
-def parse_instructions(cpuinfo: str) -> frozenset[str]:
-    """Features in `flags` (x86) or `Features` (ARM) that all cores share, and the `vendor_id`."""
-    lines = [(name.strip(), words.split()) for name, _, words in (line.partition(":") for line in cpuinfo.splitlines())]
-    cores = [frozenset(words) for name, words in lines if name in ("flags", "Features")]
-    makers = frozenset(word for name, words in lines if name == "vendor_id" for word in words)
-    return frozenset.intersection(*cores) | makers if cores else frozenset()
-
-
 def memory_shortage(parameters: float, device: str, *, gguf: bool) -> str:
     """Why so many parameters do not fit into memory in float32; "" if they fit or memory is unknown.
 
     The system kills a process that runs out of memory without a message, so this is checked before loading. Loading needs more main
     memory than the loaded network, whatever its device, and from a GGUF file more still.
     """
-    weights, kind = BYTES * parameters, _kind(device)
+    weights, kind = 4 * parameters, _kind(device)
     needs = [("loading it", weights * (GGUF_PEAK if gguf else PEAK), "", free_bytes(CPU, CPU))]
     if kind != CPU:
         needs.append(("it", weights * SPARE, f" on {device}", free_bytes(kind, device)))
@@ -142,24 +136,12 @@ def free_bytes(kind: str, device: str) -> int | None:
             return None
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device if ":" in device else None)[0])
-    limits = []
+    limits: list[int] = []
     if kind == CPU:
-        with suppress(OSError, ValueError):
-            limits.append(available_bytes(Path("/proc/meminfo").read_text(encoding="utf-8")))
+        with suppress(OSError):
+            meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
+            limits.extend(1024 * int(n_kib) for n_kib in re.findall(r"^MemAvailable:\s+(\d+)", meminfo, re.MULTILINE))
         with suppress(OSError, ValueError):  # a control group without a limit holds `max`
             group = Path("/sys/fs/cgroup")
             limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     return min(limits, default=None)
-
-
-def available_bytes(meminfo: str) -> int:
-    """Available memory according to /proc/meminfo.
-
-    Raises:
-        ValueError: the text has no such line.
-    """
-    for line in meminfo.splitlines():
-        name, _, amount = line.partition(":")
-        if name == "MemAvailable":
-            return 1024 * int(amount.split()[0])
-    raise ValueError("no line MemAvailable")
