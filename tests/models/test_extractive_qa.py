@@ -22,7 +22,7 @@ from undertow.inference.runner import estimate
 from undertow.models.base import UnsupportedQueryError
 from undertow.models.families import extractive_qa
 from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, locate_spans
-from undertow.types import EXACT, Answer, ContinuationQuery, Query, SpanQuery
+from undertow.types import EXACT, Answer, Query, SpanQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -184,7 +184,6 @@ def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> N
         (SpanQuery(" ", "Who?"), "empty"),
         (SpanQuery(LONG[0], "Who is it " * 8 + "?"), "64 tokens"),
         (SpanQuery("Mary met James.", "Who is it " * 30 + "?"), "64 tokens"),
-        (ContinuationQuery("Mary met", (" James",)), "supports no other query"),
     ],
 )
 def test_what_cannot_be_asked_has_its_reason_and_spoils_nothing(reader: Any, query: Query, reason: str) -> None:

@@ -27,7 +27,7 @@ from helpers.tiny_models import network as network_of
 from undertow.errors import UndertowError
 from undertow.models.base import PAPER_TOP, BatchLimits, EncodedQuery, UnsupportedQueryError
 from undertow.models.families import seq2seq
-from undertow.types import EXACT, PAPER, ClozeQuery, ContinuationQuery, GenerateQuery, Option, ScoredQuery
+from undertow.types import EXACT, PAPER, ClozeQuery, GenerateQuery, Option, ScoredQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -246,22 +246,19 @@ def test_a_mode_that_is_unknown_or_another_familys_is_refused(
             replace(QUERIES["one piece"], options=(SHE_OR_HE[0], Option("m", ("she",)))),
             "an option of f and one of m alike",
         ),
-        (ContinuationQuery("In 1801,", (" she was", " he was")), "cannot be read going on with a text"),
         (blank("In 1801, ", " was" * POSITIONS, "she", "he"), f"longer than the {POSITIONS} tokens"),
     ],
-    ids=["nothing", "joined before", "joined after", "alike", "continuations", "too long"],
+    ids=["nothing", "joined before", "joined after", "alike", "too long"],
 )
 def test_what_cannot_be_asked_has_a_reason(query: ScoredQuery, reason: str, model: Any, tmp_path: Path) -> None:
     known = QUERIES["one piece"]
-    # Continuations are refused by the engine before they get here, but for a caller of one's own.
     found, _ = model.encode([query, known])
     assert isinstance(found, UnsupportedQueryError)
     assert reason in str(found)
-    if isinstance(query, ClozeQuery):
-        refused_one, asked = answers(model, [query, known], tmp_path / "s")
-        assert reason in refused_one.missing_reason
-        assert refused_one.logprobs_nats == ()
-        assert asked.logprobs_nats == pytest.approx(by_hand(model, known), abs=TOLERANCE_NATS)
+    refused_one, asked = answers(model, [query, known], tmp_path / "s")
+    assert reason in refused_one.missing_reason
+    assert refused_one.logprobs_nats == ()
+    assert asked.logprobs_nats == pytest.approx(by_hand(model, known), abs=TOLERANCE_NATS)
 
 
 def test_each_text_goes_through_the_encoder_once(model: Any, tmp_path: Path) -> None:

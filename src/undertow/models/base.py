@@ -20,8 +20,12 @@ from numpy.typing import NDArray
 from undertow.errors import UndertowError
 from undertow.types import (
     BLANK,
+    CHOICE,
     CONTINUATIONS,
     EXACT,
+    GENERATION,
+    PAPER,
+    WRITING,
     Answer,
     ConstrainedGenerateQuery,
     Floats,
@@ -53,7 +57,6 @@ class Network(Protocol):
 
     def state_dict(self) -> Any:
         """Its weights by name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,19 +307,15 @@ class TokenModel(Protocol):
 
     def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
-        ...
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """Log-probabilities in nats, one for each read of the tree [read]."""
-        ...
 
     def read_batch(self, batch: TokenBatch) -> Floats:
         """Log-probabilities in nats, one for each read of the batch [read]."""
-        ...
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Estimated memory of the weights and one forward pass of this many tokens."""
-        ...
 
 
 class TopModel(TokenModel, Protocol):
@@ -324,7 +323,6 @@ class TopModel(TokenModel, Protocol):
 
     def read_top(self, batch: TokenBatch, top: int) -> Floats:
         """As `read_batch`, minus infinity for tokens that are not among the `top` most probable ones [read]."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,11 +377,9 @@ class AnsweringModel(Protocol):
         Raises:
             UndertowError: the model cannot continue; earlier answers stay valid.
         """
-        ...
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The estimated cost of these queries."""
-        ...
 
 
 LoadedModel: TypeAlias = Any
@@ -394,6 +390,8 @@ It may have `facts` for model comparison: `parameters` (a number), `objective` a
 
 TOKEN_CAPABILITIES: Capabilities = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
 """Query kinds and protocols of a model that scores tokens."""
+PROMPT_CAPABILITIES: Capabilities = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+"""Those of a model that answers prompts and shows all probabilities."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -226,22 +226,15 @@ class HuggingFaceModel:
 class BatchReader(HuggingFaceModel, ABC):
     """A model that is read in batches of texts of one length; see `undertow.models.base.TokenModel`."""
 
-    FILLS_ONLY: ClassVar[str]
-    """Why it supports no other query than a blank."""
     head_apart: bool = True
     prefix: str = ""
     """Text before every sentence."""
 
     def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
         """Each query in tokens, one text per option; see `undertow.models.base.TokenModel`."""
-        texts = [self.prefix + text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
-        rows = tokenize_with_offsets(self.tokenizer, texts)
-        return [
-            attempt(self._encode_query, query, [next(rows) for _ in query.options])
-            if isinstance(query, ClozeQuery)
-            else UnsupportedQueryError(self.FILLS_ONLY)
-            for query in queries
-        ]
+        blanks = cast(Sequence[ClozeQuery], queries)  # the runner refuses others
+        rows = tokenize_with_offsets(self.tokenizer, [self.prefix + text for query in blanks for text in query.texts()])
+        return [attempt(self._encode_query, query, [next(rows) for _ in query.options]) for query in blanks]
 
     @abstractmethod
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
@@ -296,10 +289,8 @@ class BatchReader(HuggingFaceModel, ABC):
                     raise
                 self.head_apart = False
                 return
-        self.head_apart = actual.shape == expected.shape
-        if self.head_apart:
-            gap = (actual.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
-            self.head_apart = bool(gap <= AGREEMENT_NATS[self.identity.dtype])
+        nats, tolerance = (actual.log_softmax(-1), expected.log_softmax(-1)), AGREEMENT_NATS[self.identity.dtype]
+        self.head_apart = actual.shape == expected.shape and torch.allclose(*nats, rtol=0.0, atol=tolerance)
 
 
 Encoded = TypeVar("Encoded", bound=IndexedQuery)

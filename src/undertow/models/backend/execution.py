@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +22,7 @@ OOM_IN_FORWARD = (
     "out of memory in a forward pass; all answers so far are cached; free memory and run the same command again, or choose "
     "--dtype bfloat16 or a smaller model"
 )
-OUT_OF_MEMORY = (
-    "out of memory",
-    "not enough memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "could not create a memory",
-)
+OUT_OF_MEMORY = re.compile("out of memory|not enough memory|can('|no)t allocate memory|could not create a memory")
 """Messages of out-of-memory errors of torch, CUDA and oneDNN that have no exception class of their own."""
 SHARE_OF_GPU = 0.7
 """Share of a GPU's total memory for weights and one pass, since activations are estimated roughly. Total, not free memory, so that a
@@ -121,8 +116,7 @@ def is_oom(error: BaseException) -> bool:
 
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    message = str(error).lower()
-    return isinstance(error, RuntimeError) and any(phrase in message for phrase in OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error).lower()) is not None
 
 
 @contextmanager
@@ -169,11 +163,10 @@ def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
 def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
     """Whether tokens are among the `top` most probable ones; ties beyond that number do not count.
 
-    `logits` are [row, vocabulary], and `tokens` [token] for every row, or [row, token].
+    `logits` are [row, vocabulary], and `tokens` [row] or [row, token].
     """
     best = logits.topk(min(top, logits.shape[-1])).indices  # [row, top]
-    wanted = tokens if tokens.ndim == 2 else tokens.expand(len(logits), -1)
-    return (wanted[:, :, None] == best[:, None, :]).any(-1)
+    return (tokens[..., None] == (best[:, None] if tokens.ndim == 2 else best)).any(-1)
 
 
 def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int]:
@@ -182,23 +175,20 @@ def list_duplicate_options(query: ScoredQuery, spellings: Sequence[tuple[int, ..
     `spellings` are the tokens of each option, of the whole text or the fill only [option]; () for one that the tokenizer does not know.
 
     Raises:
-        UnsupportedQueryError: two groups share an option.
+        UnsupportedQueryError: two groups share an option, or the tokenizer knows none.
     """
+    if not any(spellings):
+        raise unknown_words(query, range(len(spellings)))
     groups = list(map(str, range(len(spellings))))
     if isinstance(query, ClozeQuery):
         groups = [option.group for option in query.options]
     owner: dict[tuple[int, ...], str] = {}
-    duplicates = set()
-    for option, (spelling, group) in enumerate(zip(spellings, groups, strict=True)):
-        if not spelling:
-            continue
-        if owner.setdefault(spelling, group) != group:
+    for spelling, group in zip(spellings, groups, strict=True):
+        if spelling and owner.setdefault(spelling, group) != group:
             raise UnsupportedQueryError(
                 f"this tokenizer spells an option of {owner[spelling]} and one of {group} alike"
             )
-        if spelling in spellings[:option]:
-            duplicates.add(option)
-    return frozenset(duplicates)
+    return frozenset(at for at, one in enumerate(spellings) if one and one in spellings[:at])
 
 
 def check_length(n_tokens: int, context_tokens: int) -> None:

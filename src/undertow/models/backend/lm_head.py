@@ -55,7 +55,7 @@ def read_at(
         rows = at[in_slice] - start
         values = logits.log_softmax(-1)[rows, wanted[in_slice]]
         if top:
-            values = values.masked_fill(~in_top_k(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
+            values = values.masked_fill(~in_top_k(logits[rows], wanted[in_slice], top), -torch.inf)
         logprobs[in_slice] = values
         start += len(logits)
     return logprobs.cpu().numpy().astype(np.float64)
@@ -113,14 +113,22 @@ def in_slices(
         yield head(hidden[start : start + at_once]).float()
 
 
-@contextmanager
-def patched_body_output(body: Any, output: Any) -> Iterator[None]:
-    """Replace the body's output within the context, so that `network(...)` applies only its head to the given hidden states."""
-    body.forward = lambda *_, **__: output
-    try:
-        yield
-    finally:
-        del body.forward
+def apply_head(network: Any, body: Any, hidden: torch.Tensor, vocabulary: int, **inputs: Any) -> Iterator[torch.Tensor]:
+    """Logits of a network's head on hidden states of its body [row, dim], as of `in_slices`.
+
+    The network is called with `inputs` of one token, and its body returns the hidden states instead.
+    """
+    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+    def head(rows: torch.Tensor) -> Any:
+        output = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows[None])
+        body.forward = lambda *_, **__: output
+        try:
+            return network(**inputs).logits[0]
+        finally:
+            del body.forward
+
+    return in_slices(hidden, vocabulary, head)
 
 
 def last_attention_output(network: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from undertow.models.backend.execution import (
 from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
 from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, ancestor_mask, attend_in_blocks
 from undertow.models.base import (
+    PROMPT_CAPABILITIES,
     TOKEN_CAPABILITIES,
     BatchLimits,
     Capabilities,
@@ -51,7 +53,7 @@ from undertow.models.generation.generation_state import Stops
 from undertow.models.generation.generator import PromptModel
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import CHOICE, EXACT, GENERATION, PAPER, WRITING, ClozeQuery, Floats, ModelIdentity, ScoredQuery
+from undertow.types import ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
 if TYPE_CHECKING:
     import torch
@@ -74,12 +76,7 @@ class CausalModel(PromptModel):
     FAMILY, SCORING_METHOD, OBJECTIVE = "causal", "likelihood", "autoregressive"
     ARCHITECTURES, AUTO_CLASS = ("ForCausalLM", "LMHeadModel"), "AutoModelForCausalLM"
     TRAINED_TO = "continue texts"
-    CAPABILITIES: ClassVar[Capabilities] = {
-        **TOKEN_CAPABILITIES,
-        GENERATION: (EXACT, PAPER),
-        CHOICE: (EXACT, PAPER),
-        WRITING: (EXACT,),
-    }
+    CAPABILITIES: ClassVar[Capabilities] = {**TOKEN_CAPABILITIES, **PROMPT_CAPABILITIES}
     CPU_BUDGET_TOKENS, GPU_BUDGET_TOKENS = CPU_BUDGET_TOKENS, 8192
 
     def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any) -> None:
@@ -88,7 +85,6 @@ class CausalModel(PromptModel):
         config = network.config.get_text_config()
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         self.closing_tokens, start_note = _start_of_texts(tokenizer)
-        self.limits = BatchLimits(self.limits.budget_tokens, self.context_tokens)
         refusal = _check_reading(self)
         # The longest path over which every layer attends to all that came before.
         windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
@@ -116,8 +112,6 @@ class CausalModel(PromptModel):
         ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
         ids: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False)["input_ids"]
         # Some tokenizers close every text with a token; what is scored is the text, not its end.
         return [tokens[: len(tokens) - self.closing_tokens] for tokens in ids]
@@ -140,22 +134,20 @@ class CausalModel(PromptModel):
             if len(tokens) <= start:
                 raise UnsupportedQueryError("an option adds nothing to the text before it")
             check_length(len(tokens) - 1, self.context_tokens)
-        unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
+        unk = self.tokenizer.unk_token_id
+        spelled = [() if unk in tokens[start:] else tuple(tokens) for tokens in options]
+        unknown = [option for option, tokens in enumerate(spelled) if not tokens]
         if len(unknown) == len(options):  # what all of them hold is in the text behind the blank
             raise UnsupportedQueryError("the text behind the blank holds a character that this tokenizer does not know")
         if unknown and not isinstance(query, ClozeQuery):
             raise unknown_words(query, unknown)
-        duplicates = list_duplicate_options(
-            query, [() if option in unknown else tuple(tokens) for option, tokens in enumerate(options)]
-        )
-        known = [option for option in range(len(options)) if option not in unknown]
         paths = [
-            TokenPath(tuple(tokens[:-1]), tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
-            for tokens in map(options.__getitem__, known)
+            TokenPath(tokens[:-1], tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
+            for tokens in filter(None, spelled)
         ]
-        path_of = {option: (path,) for path, option in enumerate(known)}
-        parts = tuple(path_of.get(option, ()) for option in range(len(options))) if unknown else ()
-        return EncodedQuery(tuple(paths), duplicates, parts)
+        numbers = count()
+        parts = tuple((next(numbers),) if tokens else () for tokens in spelled) if unknown else ()
+        return EncodedQuery(tuple(paths), list_duplicate_options(query, spelled), parts)
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """One forward over the whole tree [read]."""
@@ -280,7 +272,7 @@ def _check_reading(model: CausalModel) -> str:
     # A network that does not hand on what it does not know would let each node see all others.
     for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
         model.in_blocks = in_blocks
-        model.limits = BatchLimits(_budget(model, in_blocks=in_blocks), model.limits.tree_depth)
+        model.limits = BatchLimits(_budget(model, in_blocks=in_blocks), 0)
         problem = trouble(lambda: _read_ends(model, draws)[tried])
         if not problem:
             break
@@ -305,7 +297,7 @@ def _read_ends(model: CausalModel, draws: Ints) -> Floats:
         except OutOfMemoryError:
             if budget <= CPU_BUDGET_TOKENS:
                 raise
-        model.limits = BatchLimits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
+        model.limits = BatchLimits(max(budget // 2, CPU_BUDGET_TOKENS), 0)
 
 
 def _n_branches(budget: int) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -35,42 +34,8 @@ MAX_PIECE_TOKENS = 15
 """Tokens of the best piece, at most: the pipeline's own default. A candidate counts whatever its length."""
 FEEDS = ("input_ids", "attention_mask", "token_type_ids")
 """Supported inputs of a model; one with positions on a page reads images."""
-OLDER_CLASSES = ("PreTrainedTokenizer", "PreTrainedTokenizerFast")
 NO_NULL = "its texts do not open with a token that stands for no answer, so the probability of no answer is missing"
 IN_WINDOWS = "passages longer than {} tokens, question and all, were read in windows that overlap"
-
-
-@dataclass(frozen=True, slots=True)
-class _SpanScores:
-    """Scores of a window.
-
-    Attributes:
-        starts, ends: log-probability that the answer begins, or ends, with each token of the passage [token].
-        null: log-probability of no answer; NaN if unknown.
-    """
-
-    starts: Floats
-    ends: Floats
-    null: float
-
-    @classmethod
-    def from_logits(cls, window: Window, logits: Floats) -> _SpanScores:
-        """From the logits of both [side, position]."""
-        own = slice(window.first, window.first + len(window.offsets))
-        kept = np.zeros(logits.shape[1], dtype=bool)
-        kept[own] = kept[list(window.marks)] = True
-        seen = logits[:, kept]
-        peaks = seen.max(1, keepdims=True)
-        nats = logits - peaks - np.log(np.exp(seen - peaks).sum(1, keepdims=True))
-        return cls(nats[0, own], nats[1, own], float(nats[:, 0].sum()) if window.has_null else math.nan)
-
-    def best(self) -> tuple[float, int, int]:
-        """The most probable piece: its log-probability, its first and its last token; of equal ones the first."""
-        beyond = np.full(MAX_PIECE_TOKENS - 1, -np.inf)
-        ends = np.lib.stride_tricks.sliding_window_view(np.concatenate([self.ends, beyond]), MAX_PIECE_TOKENS)
-        nats = self.starts[:, None] + ends  # [first token, length - 1]
-        start, further = divmod(int(nats.argmax()), MAX_PIECE_TOKENS)
-        return float(nats[start, further]), start, start + further
 
 
 class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
@@ -114,8 +79,8 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
         from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
         config = get_tokenizer_config(weights.location, **weights.options)
-        older = config.get("tokenizer_class") in OLDER_CLASSES and "model_input_names" not in config
-        if older and "token_type_ids" not in tokenizer.model_input_names:
+        plain = config.get("tokenizer_class") in ("PreTrainedTokenizer", "PreTrainedTokenizerFast")
+        if plain and "model_input_names" not in config and "token_type_ids" not in tokenizer.model_input_names:
             tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
 
     @classmethod
@@ -161,15 +126,10 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
         """Of where an answer begins and where it ends, over texts of one length [row, side, position]."""
         import torch
 
-        def tensor(values: Sequence[Sequence[int]]) -> torch.Tensor:
-            return torch.tensor(values, device=self.network.device)
-
-        tokens = tensor([window.tokens for window in rows])
-        given = {
-            "input_ids": tokens,
-            "attention_mask": torch.ones_like(tokens),
-            "token_type_ids": tensor([window.types for window in rows]),
-        }
+        device = self.network.device
+        tokens = torch.tensor([window.tokens for window in rows], device=device)
+        types = torch.tensor([window.types for window in rows], device=device)
+        given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": types}
         with torch.inference_mode(), oom_errors():
             output = self.network(**{name: given[name] for name in self.feeds})
             both = torch.stack([output.start_logits, output.end_logits], 1)
@@ -177,21 +137,45 @@ class ExtractiveQAModel(PackedAnswers[EncodedQuestion]):
         return logits
 
 
+def _span_nats(window: Window, logits: Floats) -> tuple[Floats, Floats, float]:
+    """Log-probabilities that an answer begins, or ends, with each token of the passage [token], and of no answer; NaN if unknown.
+
+    `logits` are those of both [side, position].
+    """
+    own = slice(window.first, window.first + len(window.offsets))
+    kept = np.zeros(logits.shape[1], dtype=bool)
+    kept[own] = kept[list(window.marks)] = True
+    seen = logits[:, kept]
+    peaks = seen.max(1, keepdims=True)
+    nats = logits - peaks - np.log(np.exp(seen - peaks).sum(1, keepdims=True))
+    return nats[0, own], nats[1, own], float(nats[:, 0].sum()) if window.has_null else math.nan
+
+
+def _best_piece(starts: Floats, ends: Floats) -> tuple[float, int, int]:
+    """The most probable piece: its log-probability, its first and its last token; of equal ones the first."""
+    beyond = np.full(MAX_PIECE_TOKENS - 1, -np.inf)
+    lengths = np.lib.stride_tricks.sliding_window_view(np.concatenate([ends, beyond]), MAX_PIECE_TOKENS)
+    nats = starts[:, None] + lengths  # [first token, length - 1]
+    start, further = divmod(int(nats.argmax()), MAX_PIECE_TOKENS)
+    return float(nats[start, further]), start, start + further
+
+
 def _answer(question: EncodedQuestion, logits: Mapping[Any, Floats]) -> Outcome:
     """The best place of each candidate; no answer where that is least probable; the best piece of all windows."""
-    reads = [_SpanScores.from_logits(window, logits[window.network_input]) for window in question.windows]
+    reads = (_span_nats(window, logits[window.network_input]) for window in question.windows)
+    starts, ends, nulls = zip(*reads, strict=True)
     candidates = [
-        max(float(reads[window].starts[start] + reads[window].ends[end]) for window, start, end in pieces)
+        max(float(starts[window][start] + ends[window][end]) for window, start, end in pieces)
         for pieces in question.candidates
     ]
-    bests = [read.best() for read in reads]
+    bests = list(map(_best_piece, starts, ends))
     number = max(range(len(bests)), key=lambda number: bests[number][0])
     best, start, end = bests[number]
     if any(math.isnan(nats) for nats in (*candidates, best)):
         return UnsupportedQueryError(NOT_A_NUMBER)
     first, past = question.windows[number].words_at(start, end)
     text = question.query.passage[first:past].strip()
-    return Answer((*candidates, min(read.null for read in reads), best), math.nan, text=text)
+    return Answer((*candidates, min(nulls), best), math.nan, text=text)
 
 
 MODEL = ExtractiveQAModel

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.models.backend.execution import check_length, list_duplicate_options, to_device, unknown_words
-from undertow.models.backend.lm_head import in_slices, last_attention_output, patched_body_output, rows_only
+from undertow.models.backend.execution import check_length, list_duplicate_options, to_device
+from undertow.models.backend.lm_head import apply_head, last_attention_output, rows_only
 from undertow.models.base import Capabilities, EncodedQuery, Ints, TokenBatch, TokenPath
 from undertow.models.huggingface import BatchReader
 from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
@@ -38,7 +38,6 @@ class MaskedModel(BatchReader):
     ARCHITECTURES, AUTO_CLASS, TRAINED_TO = ("ForMaskedLM",), "AutoModelForMaskedLM", "fill masks"
     CAPABILITIES: ClassVar[Capabilities] = {BLANK: (EXACT, PAPER)}
     NOTES = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
-    FILLS_ONLY = "a masked model fills blanks; it cannot continue a text"
     NEEDS_MASK = NEEDS_OFFSETS = True
     CPU_BUDGET_TOKENS = 512
     """Up to 1,024 tokens at once take the same processor time, and more memory."""
@@ -54,12 +53,8 @@ class MaskedModel(BatchReader):
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
         spans = [locate_fills(*row, fill_offsets(query, number)) for number, row in enumerate(rows)]
         check_length(max(len(one.tokens) for one in spans), self.context_tokens)
-        unknown = [at for at, one in enumerate(spans) if self.tokenizer.unk_token_id in one.fill_tokens]
-        if len(unknown) == len(spans):
-            raise unknown_words(query, unknown)
-        duplicates = list_duplicate_options(
-            query, [() if at in unknown else one.tokens for at, one in enumerate(spans)]
-        )
+        known = [None if self.tokenizer.unk_token_id in one.fill_tokens else one for one in spans]
+        duplicates = list_duplicate_options(query, [one.tokens if one else () for one in known])
         paths: list[TokenPath] = []
 
         def add(one: FillSpan | None) -> tuple[int, ...]:
@@ -74,10 +69,10 @@ class MaskedModel(BatchReader):
                 masked[place] = one.tokens[place]
             return tuple(range(start, len(paths)))
 
-        options = tuple(add(None if at in unknown else one) for at, one in enumerate(spans))
+        options = tuple(map(add, known))
         initial = [
-            None if at in unknown or at in duplicates else with_space(self.tokenizer, query, at, one)
-            for at, one in enumerate(spans)
+            with_space(self.tokenizer, query, at, one) if one and at not in duplicates else None
+            for at, one in enumerate(known)
         ]
         spaced = tuple(map(add, initial)) if any(initial) else ()
         return EncodedQuery(tuple(paths), duplicates, options, spaced, bidirectional=True)
@@ -87,8 +82,6 @@ class MaskedModel(BatchReader):
         return logits
 
     def _logits(self, batch: TokenBatch, places: Ints) -> Iterator[torch.Tensor]:
-        from transformers.modeling_outputs import BaseModelOutput
-
         kept = to_device(places, self.network.device)
         if not self.head_apart:
             yield self._whole_logits(batch).flatten(0, 1)[kept].float()
@@ -99,13 +92,7 @@ class MaskedModel(BatchReader):
         else:
             with rows_only(self.last_output, kept):
                 hidden = body(input_ids=tokens)[0][0]
-
-        def head(rows: torch.Tensor) -> torch.Tensor:
-            with patched_body_output(body, BaseModelOutput(last_hidden_state=rows[None])):
-                logits: torch.Tensor = self.network(input_ids=tokens[:1, :1]).logits[0]
-            return logits
-
-        yield from in_slices(hidden, self._n_logits(), head)
+        yield from apply_head(self.network, body, hidden, self._n_logits(), input_ids=tokens[:1, :1])
 
 
 MODEL = MaskedModel

@@ -19,15 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.execution import (
-    check_length,
-    end_tokens_of,
-    list_duplicate_options,
-    to_device,
-    unknown_words,
-)
-from undertow.models.backend.lm_head import in_slices, patched_body_output
+from undertow.models.backend.execution import check_length, end_tokens_of, list_duplicate_options, to_device
+from undertow.models.backend.lm_head import apply_head
 from undertow.models.base import (
+    PROMPT_CAPABILITIES,
     Capabilities,
     EncodedQuery,
     Ints,
@@ -45,7 +40,7 @@ from undertow.models.huggingface import BatchReader
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.fill_spans import FillSpan, TextWithOffsets, fill_offsets, locate_fills, with_space
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import BLANK, CHOICE, EXACT, GENERATION, PAPER, WRITING, ClozeQuery, ModelIdentity, option
+from undertow.types import BLANK, EXACT, GENERATION, PAPER, ClozeQuery, ModelIdentity, option
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +49,6 @@ SUMMARY = "any AutoModelForSeq2SeqLM that fills gaps (T5, UL2, BART): a hub id o
 SENTINEL = "<extra_id_{}>"
 AUTO, NONE = "auto", "none"
 MODES = ("NLU", "NLG", "S2S")
-SENTINEL_FIRST = ("NLU", "NLG")
-"""Modes in which UL2 writes the sentinel of a gap before its content; in the other mode it continues the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,44 +67,28 @@ class Modes:
     blanks: str = ""
     prompts: str = ""
 
-    @classmethod
-    def from_request(cls, request: ModelRequest, source: str) -> Modes:
-        """UL2 was trained with modes, Flan-UL2 to do without.
 
-        Raises:
-            UndertowError: there is no such mode.
-        """
-        mode = request.settings.get("mode", AUTO)
-        if mode not in (AUTO, NONE, *MODES):
-            raise UndertowError(f"mode {mode!r} is not known; use {', '.join((AUTO, NONE, *MODES))}")
-        if mode in MODES:
-            return cls(str(mode), str(mode))
-        words = re.findall(r"[a-z0-9]+", source.lower())
-        return cls("NLU", "S2S") if mode == AUTO and "ul2" in words and "flan" not in words else cls()
+def _modes(request: ModelRequest, source: str) -> Modes:
+    """UL2 was trained with modes, Flan-UL2 to do without.
 
-    @property
-    def scoring_method(self) -> str:
-        """How the model is read, for its identity."""
-        used = list(dict.fromkeys(mode for mode in (self.blanks, self.prompts) if mode))
-        method = Seq2SeqModel.SCORING_METHOD
-        return f"{method}, mode{'s' * (len(used) > 1)} {' and '.join(used)}" if used else method
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Marks of a blank in the encoder's text.
-
-    Attributes:
-        tokens: one for each blank, in order (sentinels); or the one mask; () for a model that fills no blanks.
-        sentinels: which of the two. With sentinels the decoder writes the fills alone, each after its own; with a mask it
-            writes the whole text again.
+    Raises:
+        UndertowError: there is no such mode.
     """
+    mode = request.settings.get("mode", AUTO)
+    if mode not in (AUTO, NONE, *MODES):
+        raise UndertowError(f"mode {mode!r} is not known; use {', '.join((AUTO, NONE, *MODES))}")
+    if mode in MODES:
+        return Modes(str(mode), str(mode))
+    words = re.findall(r"[a-z0-9]+", source.lower())
+    return Modes("NLU", "S2S") if mode == AUTO and "ul2" in words and "flan" not in words else Modes()
 
-    tokens: tuple[int, ...]
-    sentinels: bool
 
+def _marks(config: Any, tokenizer: Any) -> tuple[tuple[int, ...], bool]:
+    """Marks of a blank in the encoder's text, and whether they are sentinels; none of a model that fills no blanks.
 
-def _marks(config: Any, tokenizer: Any) -> Marks:
+    There is a sentinel for each blank, and the decoder writes the fills alone, each after its own. With the one mask it writes the
+    whole text again.
+    """
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
@@ -122,10 +99,9 @@ def _marks(config: Any, tokenizer: Any) -> Marks:
             break
         sentinels.append(int(tokens[0]))
     if sentinels:
-        return Marks(tuple(sentinels), sentinels=True)
-    if tokenizer.mask_token_id is not None and type(config) in MODEL_FOR_MASKED_LM_MAPPING:
-        return Marks((int(tokenizer.mask_token_id),), sentinels=False)
-    return Marks((), sentinels=False)
+        return tuple(sentinels), True
+    has_mask = tokenizer.mask_token_id is not None and type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    return ((int(tokenizer.mask_token_id),) if has_mask else ()), False
 
 
 class Seq2SeqModel(PromptModel, BatchReader):
@@ -135,26 +111,21 @@ class Seq2SeqModel(PromptModel, BatchReader):
     ARCHITECTURES = ("ForConditionalGeneration", "BartModel")
     """The second is what the original BART's files are called, which hold all of its weights."""
     AUTO_CLASS, TRAINED_TO = "AutoModelForSeq2SeqLM", "fill gaps"
-    CAPABILITIES: ClassVar[Capabilities] = {
-        BLANK: (EXACT, PAPER),
-        GENERATION: (EXACT, PAPER),
-        CHOICE: (EXACT, PAPER),
-        WRITING: (EXACT,),
-    }
+    CAPABILITIES: ClassVar[Capabilities] = {BLANK: (EXACT, PAPER), **PROMPT_CAPABILITIES}
     TEXT_MAPPING = "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"
     WRONG_KIND = "which is not a text encoder-decoder; name one such as T5, UL2 or BART"
-    FILLS_ONLY = "a model that fills gaps cannot be read going on with a text"
     NEEDS_ENCODER = NEEDS_OFFSETS = True
 
     def __init__(self, identity: ModelIdentity, network: Any, tokenizer: Any, modes: Modes = Modes()) -> None:
         super().__init__(identity, network, tokenizer)
-        self.modes, self.marks = modes, _marks(network.config, tokenizer)
-        if modes.blanks and not self.marks.sentinels:
+        self.modes = modes
+        self.marks, self.has_sentinels = _marks(network.config, tokenizer)
+        if modes.blanks and not self.has_sentinels:
             raise UndertowError(f"{identity.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
         self.prefix = f"[{modes.blanks}] " if modes.blanks else ""
         self.opening = _opening(identity, network, tokenizer)
         self.test_head()
-        how = "after its sentinel" if self.marks.sentinels else "after the text before it"
+        how = "after its sentinel" if self.has_sentinels else "after the text before it"
         blanks = f"read in the decoder, {how}: probabilities are of the word in its place, not of the whole sentence"
         used = f"[{modes.blanks}] before sentences with blanks, [{modes.prompts}] before prompts"
         modes_note = f"UL2's modes, by its name or as requested: {used}"
@@ -163,7 +134,8 @@ class Seq2SeqModel(PromptModel, BatchReader):
         # What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel.
         coded = tokenizer("a", return_special_tokens_mask=True)
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
-        sentinel = self.marks.tokens[:1] if modes.prompts in SENTINEL_FIRST else ()
+        # In mode S2S UL2 goes on with the text, without a sentinel.
+        sentinel = self.marks[:1] if modes.prompts in ("NLU", "NLG") else ()
         given, vocabulary = (self.opening, *before, *sentinel), Vocabulary(tokenizer)
 
         def add_mode(text: str) -> str:
@@ -183,8 +155,10 @@ class Seq2SeqModel(PromptModel, BatchReader):
     @classmethod
     def handle(cls, request: ModelRequest, weights: WeightFiles) -> ModelHandle:
         """The model with these weights, in its modes."""
-        modes = Modes.from_request(request, weights.source)
-        identity = weights.identity(request, cls.FAMILY, modes.scoring_method)
+        modes = _modes(request, weights.source)
+        used = list(dict.fromkeys(filter(None, (modes.blanks, modes.prompts))))
+        how = f", mode{'s' * (len(used) > 1)} {' and '.join(used)}" if used else ""
+        identity = weights.identity(request, cls.FAMILY, cls.SCORING_METHOD + how)
         load = partial(cls.load, identity, weights, request.device, modes=modes)
         return ModelHandle(identity, load, cls.CAPABILITIES)
 
@@ -200,30 +174,28 @@ class Seq2SeqModel(PromptModel, BatchReader):
     @property
     def facts(self) -> Mapping[str, str | float]:
         """Facts for model comparison."""
-        filled = "span corruption" if self.marks.sentinels else "text infilling"
-        return {**super().facts, "objective": f"denoising ({filled})" if self.marks.tokens else "text to text"}
+        filled = "span corruption" if self.has_sentinels else "text infilling"
+        return {**super().facts, "objective": f"denoising ({filled})" if self.marks else "text to text"}
 
     # Sentences with blanks.
 
     def _encode_query(self, query: ClozeQuery, rows: Sequence[TextWithOffsets]) -> EncodedQuery:
-        if not self.marks.tokens:
+        if not self.marks:
             raise UnsupportedQueryError(
                 f"{self.identity.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, "
                 "so it can fill no blank; add --prompts, or name a model such as T5, UL2 or BART"
             )
-        n_before, n_blanks, marks = len(self.prefix), len(query.pieces) - 1, self.marks.tokens
-        if self.marks.sentinels and n_blanks > len(marks):
+        n_before, n_blanks, marks = len(self.prefix), len(query.pieces) - 1, self.marks
+        if self.has_sentinels and n_blanks > len(marks):
             raise UnsupportedQueryError(f"the sentence has more blanks than the model has sentinels ({len(marks)})")
-        marks = marks[:n_blanks] if self.marks.sentinels else marks * n_blanks
+        marks = marks[:n_blanks] if self.has_sentinels else marks * n_blanks
         paths: list[TokenPath] = []
         options: list[tuple[int, ...]] = []
         spaced: list[tuple[int, ...]] = []
-        unknown = []
         for number, (text, ids, offsets) in enumerate(rows):
             spans = [(n_before + first, n_before + end) for first, end in fill_offsets(query, number)]
             filled = locate_fills(text, ids, offsets, spans)
             if self.tokenizer.unk_token_id in filled.fill_tokens:
-                unknown.append(number)
                 options.append(())
                 spaced.append(())
                 continue
@@ -238,11 +210,9 @@ class Seq2SeqModel(PromptModel, BatchReader):
             options.append((len(paths),))
             paths.append(path)
             # At the start of a text also with a space before it, where the model writes whole texts.
-            initial = None if self.marks.sentinels else with_space(self.tokenizer, query, number, filled)
+            initial = None if self.has_sentinels else with_space(self.tokenizer, query, number, filled)
             spaced.append((len(paths),) if initial else ())
             paths += [self._path(initial, marks)] if initial else []
-        if len(unknown) == len(rows):
-            raise unknown_words(query, unknown)
         duplicates = list_duplicate_options(
             query, [(*paths[one[0]].tokens, paths[one[0]].reads[-1][1]) if one else () for one in options]
         )
@@ -264,7 +234,7 @@ class Seq2SeqModel(PromptModel, BatchReader):
         first, inside = {fill[0]: mark for fill, mark in zip(filled.fills, marks, strict=True)}, set(places)
         source = tuple(first.get(at, token) for at, token in enumerate(ids) if at in first or at not in inside)
         written = list(ids[: places[-1] + 1])
-        if self.marks.sentinels:
+        if self.has_sentinels:
             written, places = [], []
             for fill, mark in zip(filled.fills, marks, strict=True):
                 written.append(mark)
@@ -296,8 +266,6 @@ class Seq2SeqModel(PromptModel, BatchReader):
             tokens: [row, position].
             places: row x length + position [place].
         """
-        from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-
         fed, kept = (to_device(one, self.network.device) for one in (tokens, places))
         if not self.head_apart:
             whole = self.network(encoder_outputs=(states,), decoder_input_ids=fed, use_cache=False)
@@ -305,14 +273,8 @@ class Seq2SeqModel(PromptModel, BatchReader):
             return
         decoder = self.network.get_decoder()
         hidden = decoder(input_ids=fed, encoder_hidden_states=states, use_cache=False)[0].flatten(0, 1)[kept]
-
-        def head(rows: torch.Tensor) -> torch.Tensor:
-            with patched_body_output(decoder, BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows[None])):
-                out = self.network(encoder_outputs=(states[:1],), decoder_input_ids=fed[:1, :1])
-            logits: torch.Tensor = out.logits[0]
-            return logits
-
-        yield from in_slices(hidden, self._n_logits(), head)
+        inputs = {"encoder_outputs": (states[:1],), "decoder_input_ids": fed[:1, :1]}
+        yield from apply_head(self.network, decoder, hidden, self._n_logits(), **inputs)
 
 
 class EncoderDecoderTexts(GenerateBackend):

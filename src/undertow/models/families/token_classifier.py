@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -60,15 +60,11 @@ class TokenClassifierModel(PackedAnswers[_EncodedSentence]):
 
     def encode_queries(self, queries: Sequence[Query]) -> list[_EncodedSentence | UnsupportedQueryError]:
         """Sentences in tokens."""
-        tokens = iter(self._tokens([query for query in queries if isinstance(query, ClozeQuery)]))
-        return [
-            attempt(self._encode_sentence, place, query, next(tokens) if isinstance(query, ClozeQuery) else ())
-            for place, query in enumerate(queries)
-        ]
+        blanks = cast(Sequence[ClozeQuery], queries)  # the runner refuses others
+        texts = enumerate(zip(blanks, self._tokens(blanks), strict=True))
+        return [attempt(self._encode_sentence, place, *text) for place, text in texts]
 
-    def _encode_sentence(self, place: int, query: Query, tokens: tuple[int, ...]) -> _EncodedSentence:
-        if not isinstance(query, ClozeQuery):
-            raise UnsupportedQueryError("a model that labels words fills blanks; it supports no other query")
+    def _encode_sentence(self, place: int, query: ClozeQuery, tokens: tuple[int, ...]) -> _EncodedSentence:
         if len(query.pieces) > 2:
             raise UnsupportedQueryError("the sentence has several blanks, and a label is of one word")
         groups = tuple(option.group for option in query.options)
@@ -83,8 +79,6 @@ class TokenClassifierModel(PackedAnswers[_EncodedSentence]):
         return _EncodedSentence(place, tokens, groups)
 
     def _tokens(self, queries: Sequence[ClozeQuery]) -> list[tuple[int, ...]]:
-        if not queries:
-            return []
         coded = self.tokenizer([query.display_text(self.tokenizer.mask_token) for query in queries])
         return [tuple(row) for row in coded["input_ids"]]
 

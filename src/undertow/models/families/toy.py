@@ -31,6 +31,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.models.base import (
     EMPTY_PASSAGE,
+    PROMPT_CAPABILITIES,
     TOKEN_CAPABILITIES,
     BatchLimits,
     CostEstimate,
@@ -46,12 +47,7 @@ from undertow.models.base import (
 )
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import (
-    CHOICE,
-    EXACT,
-    GENERATION,
-    PAPER,
     UNCONSTRAINED,
-    WRITING,
     Answer,
     ClozeQuery,
     ConstrainedGenerateQuery,
@@ -71,7 +67,7 @@ LISTED_SHARE = 0.80
 NEUTRAL = 0.10
 START = 0
 PROMPTS_AT_ONCE = 8
-CAPABILITIES = {**TOKEN_CAPABILITIES, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**TOKEN_CAPABILITIES, **PROMPT_CAPABILITIES}
 LIMITS = BatchLimits(budget_tokens=400, tree_depth=10_000)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from undertow.errors import UndertowError
 from undertow.models.base import FLOAT32, CostEstimate, ModelHandle, ModelRequest, Outcome
@@ -18,13 +19,11 @@ from undertow.types import (
     EXACT,
     GENERATION,
     Answer,
-    ConstrainedGenerateQuery,
+    ClozeQuery,
     ContinuationQuery,
     GenerateQuery,
     ModelIdentity,
-    MultipleChoiceQuery,
     Query,
-    SpanQuery,
 )
 
 SUMMARY = "a control that gives every word the same probability, whatever the text"
@@ -64,11 +63,10 @@ class UniformModel:
 
 
 def _answer(query: Query) -> Answer:
-    if isinstance(query, (MultipleChoiceQuery, ConstrainedGenerateQuery, SpanQuery)):
-        return Answer.missing("a control that prefers nothing chooses and writes nothing")
-    options = query.continuations if isinstance(query, ContinuationQuery) else query.options
+    asked = cast(ClozeQuery | ContinuationQuery | GenerateQuery, query)  # the runner refuses others
+    options = asked.continuations if isinstance(asked, ContinuationQuery) else asked.options
     if len(options) > WORDS:
         return Answer.missing(f"it knows {WORDS} words only")
-    if isinstance(query, GenerateQuery):
-        return answer_of(query, [Step("?", (1 / WORDS,) * len(options))], "?")
+    if isinstance(asked, GenerateQuery):
+        return answer_of(asked, [Step("?", (1 / WORDS,) * len(options))], "?")
     return Answer((-math.log(WORDS),) * len(options), 1 - len(options) / WORDS)

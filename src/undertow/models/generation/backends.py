@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +49,15 @@ CHECKED_TOKENS = 3
 class Backend(ABC):
     """Runs the prompts of one pack at a time."""
 
+    prompts: Sequence[Tokens] = ()
+
     @abstractmethod
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """Packs of prompts of one mode, as many as fit; the prefix shared with the prompt `before` is free."""
 
-    @abstractmethod
     def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack of prompts of one mode."""
+        self.prompts = prompts
 
     @abstractmethod
     def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
@@ -66,42 +67,30 @@ class Backend(ABC):
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
         """Generate answers until all are done."""
 
-    @abstractmethod
     def finish(self) -> None:
         """End a pack."""
+        self.prompts = ()
 
 
-@dataclass(slots=True)
 class TreeBackend(Backend):
     """The prompts of a pack as one tree in a KV cache, and what is written behind them as its new leaves.
 
     Attributes:
         network: a causal network that accepts a four-dimensional mask.
-        n_logits: size of the vocabulary.
         trunk: cache of the last pack, for the prefix that the next one shares.
+        tree_tokens: maximum columns in the cache of one pack.
+        forward_tokens: maximum new tokens of one forward pass.
+        max_reads: maximum distributions of one step.
     """
 
-    network: Any
-    n_logits: int
-    trunk: TreeKVCache | None = None
-    _prompts: Sequence[Tokens] = ()
-    _nodes_of: dict[Tokens, Ints] = field(default_factory=dict)
-    _sees: dict[Text, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def tree_tokens(self) -> int:
-        """Maximum columns in the cache of one pack."""
-        return GPU_TREE_TOKENS if self.network.device.type == "cuda" else CPU_TREE_TOKENS
-
-    @property
-    def forward_tokens(self) -> int:
-        """Maximum new tokens of one forward pass."""
-        return GPU_FORWARD_TOKENS if self.network.device.type == "cuda" else CPU_FORWARD_TOKENS
-
-    @property
-    def max_reads(self) -> int:
-        """Maximum distributions of one step."""
-        return max(1, STEP_LOGITS // self.n_logits)
+    def __init__(self, network: Any, n_logits: int) -> None:
+        self.network, self.trunk = network, TreeKVCache(network)
+        on_gpu = network.device.type == "cuda"
+        self.tree_tokens = GPU_TREE_TOKENS if on_gpu else CPU_TREE_TOKENS
+        self.forward_tokens = GPU_FORWARD_TOKENS if on_gpu else CPU_FORWARD_TOKENS
+        self.max_reads = max(1, STEP_LOGITS // n_logits)
+        self._nodes_of: dict[Tokens, Ints] = {}
+        self._sees: dict[Text, np.ndarray] = {}
 
     def packs(self, prompts: Sequence[EncodedPrompt], before: Tokens) -> Iterator[list[EncodedPrompt]]:
         """Neighbours in the tree; a prefix shared with the previous prompt costs nothing."""
@@ -125,9 +114,7 @@ class TreeBackend(Backend):
 
     def start(self, prompts: Sequence[Tokens], mode: str) -> None:
         """Begin a pack with the prefix that the last one left."""
-        self._prompts, self._nodes_of, self._sees = prompts, {}, {}
-        if self.trunk is None:
-            self.trunk = TreeKVCache(self.network)
+        self.prompts, self._nodes_of, self._sees = prompts, {}, {}
 
     def logits_after(self, texts: Sequence[Text]) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
         """One slice: the first texts of a pack grow its tree, and later ones are leaves behind earlier ones."""
@@ -138,8 +125,7 @@ class TreeBackend(Backend):
         import torch
 
         trunk = self.trunk
-        assert trunk is not None, "no pack was started"
-        paths = [(*self._prompts[at], *written) for at, written in texts]
+        paths = [(*self.prompts[at], *written) for at, written in texts]
         first = min(paths)
         # Feed the last token of the first path again for its logits; no other path ends before it.
         n_known = min(common_prefix_length(trunk.path, first), len(first) - 1)
@@ -162,18 +148,17 @@ class TreeBackend(Backend):
     def _extend(self, texts: Sequence[Text]) -> torch.Tensor:
         """Feed the last token of texts whose beginnings are in the cache; logits after each [text, vocabulary]."""
         trunk, n = self.trunk, len(texts)
-        assert trunk is not None, "no pack was started"
         sees = np.zeros((n, trunk.n_columns + n), dtype=bool)
         for row, (at, written) in enumerate(texts):
             parent = self._sees.get((at, written[:-1]))
             if parent is not None:
                 sees[row, : len(parent)] = parent
             else:
-                sees[row, self._nodes_of[*self._prompts[at], *written[:-1]]] = True
+                sees[row, self._nodes_of[*self.prompts[at], *written[:-1]]] = True
             sees[row, trunk.n_columns + row] = True
             self._sees[at, written] = sees[row]
         tokens = np.array([written[-1] for _, written in texts])
-        depths = np.array([len(self._prompts[at]) + len(written) - 1 for at, written in texts])
+        depths = np.array([len(self.prompts[at]) + len(written) - 1 for at, written in texts])
         return trunk.feed(tokens, depths, to_device(sees, self.network.device), np.arange(n))
 
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
@@ -188,8 +173,8 @@ class TreeBackend(Backend):
 
     def finish(self) -> None:
         """Keep the path of the last prompt for the next pack."""
-        last = max(self._prompts)
-        if self._nodes_of and self.trunk:
+        last = max(self.prompts)
+        if self._nodes_of:
             self.trunk.keep_path(last, self._nodes_of[last])
         self._nodes_of, self._sees = {}, {}
 
@@ -204,21 +189,12 @@ class GenerateBackend(Backend):
 
     def __init__(self, network: Any, stops: Stops, **settings: Any) -> None:
         self.network, self.stops, self._settings = network, stops, settings
-        self.prompts: Sequence[Tokens] = ()
         self.max_rows = MAX_SEQUENCES
         self.notes: tuple[str, ...] = ()
 
     @abstractmethod
     def inputs(self, states: Sequence[GenerationState]) -> dict[str, Any]:
         """What `generate` is given of some prompts of the pack."""
-
-    def start(self, prompts: Sequence[Tokens], mode: str) -> None:
-        """Begin a pack."""
-        self.prompts = prompts
-
-    def finish(self) -> None:
-        """Forget the pack."""
-        self.prompts = ()
 
     def write(self, states: Sequence[GenerationState], step: Step) -> None:
         """Generate answers; a logits processor chooses each token."""
@@ -323,8 +299,7 @@ class CausalTexts(GenerateBackend):
             for number, own in zip(numbers, logits, strict=True):
                 n, row = divmod(number, len(states))
                 cached, whole = written.logits[n][row].float().log_softmax(-1), own.log_softmax(-1)
-                apart = torch.where(cached == whole, 0.0, (cached - whole).abs())  # both may be -inf
-                if not apart.max() <= tolerance:  # NaN is wrong
+                if not torch.allclose(cached, whole, rtol=0.0, atol=tolerance):  # both may be -inf; NaN is wrong
                     return False
         return True
 

@@ -78,18 +78,12 @@ class LabelTrie:
 
     @classmethod
     def from_labels(cls, labels: Sequence[Sequence[int]]) -> LabelTrie:
-        """Build the trie.
-
-        Raises:
-            ValueError: two labels have the same tokens, or a label has none.
-        """
+        """Build the trie; the labels have different tokens, at least one each."""
         root = cls()
         for place, tokens in enumerate(labels):
             at = root
             for token in tokens:
                 at = at.children.setdefault(token, cls())
-            if at.label is not None or at is root:
-                raise ValueError(f"label {place} has the tokens of another")
             at.label = place
         return root
 
@@ -107,16 +101,12 @@ class LabelTrie:
         """The state after a token."""
         return self.children[token]
 
-    def inner_nodes(self) -> dict[tuple[int, ...], LabelTrie]:
-        """Inner nodes by the tokens that lead to them, from the root."""
-        nodes: dict[tuple[int, ...], LabelTrie] = {}
-        left: list[tuple[tuple[int, ...], LabelTrie]] = [((), self)]
-        while left:
-            written, state = left.pop()
-            if state.children:
-                nodes[written] = state
-                left += [((*written, token), child) for token, child in state.children.items()]
-        return dict(sorted(nodes.items(), key=lambda node: node[0]))
+    def inner_nodes(self, written: tuple[int, ...] = ()) -> dict[tuple[int, ...], LabelTrie]:
+        """Inner nodes by the tokens that lead to them, from the root; `written` leads to this one."""
+        nodes = {written: self} if self.children else {}
+        for token in self.allowed:
+            nodes |= self.children[token].inner_nodes((*written, token))
+        return nodes
 
 
 Nexts = Mapping[tuple[int, ...], Mapping[int, float]]

@@ -70,10 +70,9 @@ class StepRecorder:
     def __init__(self, prompts: Sequence[EncodedPrompt], top: int, device: Any) -> None:
         import torch
 
-        tokens = [[token for ids in prompt.options.ids for token in ids] for prompt in prompts]
-        width = max(map(len, tokens))
-        padded = [own + [0] * (width - len(own)) for own in tokens]
-        self.tokens = torch.tensor(padded, device=device, dtype=torch.int64).reshape(len(prompts), width)
+        tokens = ([token for ids in prompt.options.ids for token in ids] for prompt in prompts)
+        rows = [torch.tensor(own, dtype=torch.int64) for own in tokens]
+        self.tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
         self.top = top
 
     def probs(self, logits: torch.Tensor, norms: torch.Tensor, rows: Sequence[int]) -> Floats:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom, oom_errors
+from undertow.models.backend.tree_attention import TreeKVCache
 from undertow.models.base import NOT_A_NUMBER, PAPER_TOP, CostEstimate, Outcome, PrefixTree, UnsupportedQueryError
 from undertow.models.generation.backends import MAX_SEQUENCES, Backend, GenerateBackend, Text, TreeBackend
 from undertow.models.generation.constraints import END, SpanSearch, greedy_label, label_nats
@@ -110,14 +111,14 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
     def reset_cache(self) -> None:
         """Drop the cache of earlier prompts."""
         if self.tree is not None:
-            self.tree.trunk = None
+            self.tree.trunk = TreeKVCache(self.network)
 
     def cut_packs(
         self, encoded: Sequence[EncodedPrompt], before: tuple[int, ...] | None = None
     ) -> Iterator[list[EncodedPrompt]]:
         """Packs of prompts of one mode; the prefix `before` is free, by default what the last pack left in the cache."""
         if before is None:
-            before = self.tree.trunk.path if self.tree is not None and self.tree.trunk is not None else ()
+            before = self.tree.trunk.path if self.tree is not None else ()
         groups: dict[tuple[str, bool], list[EncodedPrompt]] = {}
         for prompt in encoded:
             groups.setdefault((prompt.mode, self._in_tree(prompt)), []).append(prompt)
@@ -186,12 +187,10 @@ class PromptModel(PackedAnswers[EncodedPrompt]):
 
     def _write(self, pack: Sequence[EncodedPrompt], backend: Backend, top: int) -> Answers:
         states = [GenerationState.from_prompt(prompt, number) for number, prompt in enumerate(pack)]
-        recorder = None
-        if pack[0].mode == GENERATION:
-            recorder = StepRecorder(pack, top, self.network.device)
+        recorder = StepRecorder(pack, top, self.network.device) if pack[0].mode == GENERATION else None
         backend.write(states, partial(decode_step, stops=self.stops, recorder=recorder))
         chained = [state for state in states if state.prompt.options.chains and state.tokens]
-        if chained and recorder is not None:
+        if chained:
             self._read_chains(pack, chained, backend, top)
         answers = (state.answer(self.encoder.tokenizer, self.encoder.vocabulary) for state in states)
         return {state.prompt.place: answer for state, answer in zip(states, answers, strict=True)}
@@ -370,6 +369,6 @@ def _token_probs(
     rows, tokens = at[:, 0], at[:, 1]
     probs = (logits[rows, tokens] - logits.logsumexp(-1)[rows]).exp()
     if top:
-        probs = probs.masked_fill(~in_top_k(logits[rows], tokens[:, None], top)[:, 0], 0.0)
+        probs = probs.masked_fill(~in_top_k(logits[rows], tokens, top), 0.0)
     values = iter(probs.double().tolist())
     return {text: {token: next(values) for token in own} for text, own in zip(texts, wanted, strict=True)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from undertow.errors import UndertowError
 from undertow.models.base import EMPTY_PASSAGE, IndexedQuery, UnsupportedQueryError, attempt, common_prefix_length
@@ -57,10 +57,8 @@ class Passage:
     def text_of_span(self, written: Sequence[int]) -> str:
         """The text of contiguous tokens, at their first occurrence."""
         n = len(written)
-        for start in range(len(self.tokens) - n + 1):
-            if self.tokens[start : start + n] == tuple(written):
-                return self.text[self.spans[start][0] : self.spans[start + n - 1][1]].strip()
-        raise ValueError("these tokens are not contiguous in the passage")
+        start = next(at for at in range(len(self.tokens)) if self.tokens[at : at + n] == tuple(written))
+        return self.text[self.spans[start][0] : self.spans[start + n - 1][1]].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +131,8 @@ class PromptEncoder:
 
     def encode(self, queries: Sequence[Query]) -> list[EncodedPrompt | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
-        return [attempt(self._encode_prompt, place, query) for place, query in enumerate(queries)]
+        prompts = cast(Sequence[GeneratedQuery], queries)  # the runner refuses others
+        return [attempt(self._encode_prompt, place, query) for place, query in enumerate(prompts)]
 
     def template_notes(self) -> list[str]:
         """Notes on the chat template."""
@@ -143,10 +142,8 @@ class PromptEncoder:
         }
         return [note for name, note in notes.items() if name in str(self.tokenizer.chat_template or "")]
 
-    def _encode_prompt(self, place: int, query: Query) -> EncodedPrompt:
+    def _encode_prompt(self, place: int, query: GeneratedQuery) -> EncodedPrompt:
         """The query with as many of its last examples as fit, by bisection."""
-        if not isinstance(query, GeneratedQuery):
-            raise UnsupportedQueryError("a text with a blank is read, not answered")
 
         @cache
         def without(n_dropped_shots: int) -> EncodedPrompt:

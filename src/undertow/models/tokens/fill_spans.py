@@ -44,8 +44,6 @@ class FillSpan:
 
 def tokenize_with_offsets(tokenizer: Any, texts: Sequence[str]) -> Iterator[TextWithOffsets]:
     """Each text, its tokens, and the characters of each token."""
-    if not texts:
-        return
     coded = tokenizer(list(texts), return_offsets_mapping=True, return_special_tokens_mask=True)
     columns = coded["input_ids"], coded["offset_mapping"], coded["special_tokens_mask"]
     for text, ids, offsets, special in zip(texts, *columns, strict=True):

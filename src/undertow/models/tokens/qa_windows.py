@@ -12,10 +12,11 @@ transformers:
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -117,14 +118,14 @@ class QAEncoder:
 
     def encode(self, queries: Sequence[Query]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Each query in tokens, or why it is not supported, in order."""
-        questions = (query for query in queries if isinstance(query, SpanQuery))
+        questions = cast(Sequence[SpanQuery], queries)  # the runner refuses others
         texts = list(dict.fromkeys((query.question, query.passage) for query in questions))
         windows: dict[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError] = {}
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
             for text, encoding in zip(some, self._tokenize(some), strict=True):
                 windows[text] = attempt(self._windows_of, *text, encoding)
-        return [attempt(_encode_question, place, query, windows) for place, query in enumerate(queries)]
+        return [attempt(_encode_question, place, query, windows) for place, query in enumerate(questions)]
 
     def _tokenize(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
         """The tokenizer's encodings of each text, or of each window of one."""
@@ -177,10 +178,8 @@ class QAEncoder:
 
 
 def _encode_question(
-    place: int, query: Query, windows_of: Mapping[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError]
+    place: int, query: SpanQuery, windows_of: Mapping[tuple[str, str], tuple[Window, ...] | UnsupportedQueryError]
 ) -> EncodedQuestion:
-    if not isinstance(query, SpanQuery):
-        raise UnsupportedQueryError("a model that answers from a passage supports no other query")
     windows = windows_of[query.question, query.passage]
     if isinstance(windows, UnsupportedQueryError):
         raise UnsupportedQueryError(str(windows))
@@ -219,12 +218,10 @@ def locate_spans(passage: str, piece: str) -> list[Span]:
     *Al* is not in *Alice*. In scripts without spaces between words every occurrence counts.
     """
     places = []
-    first = passage.find(piece)
-    while first >= 0:
-        end = first + len(piece)
+    for match in re.finditer(f"(?={re.escape(piece)})", passage):
+        first, end = match.start(), match.start() + len(piece)
         if not _one_word(passage[first - 1 : first + 1] if first else "") and not _one_word(passage[end - 1 : end + 1]):
             places.append((first, end))
-        first = passage.find(piece, first + 1)
     return places
 
 
