@@ -279,8 +279,8 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
         store.put(CARD, EXACT, answers, facts={"parameters": 1.5e9, "objective": "next word"})
     with AnswerCache(place) as store:
         kept = store.get(CARD.key(EXACT), list(answers))
-        assert store.facts(CARD.key(EXACT)) == {"parameters": 1.5e9, "objective": "next word"}
-        assert store.facts(CARD.key(PAPER)) == {}
+        assert store.notes_and_facts(CARD.key(EXACT))[1] == {"parameters": 1.5e9, "objective": "next word"}
+        assert store.notes_and_facts(CARD.key(PAPER))[1] == {}
     assert repr(kept) == repr({name: answers[name] for name in kept})
     assert kept.keys() == answers.keys()
 

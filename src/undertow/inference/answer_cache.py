@@ -11,7 +11,7 @@ import sqlite3
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -186,23 +186,16 @@ class AnswerCache:
                     (model_key, *batch),
                 )
                 for query, *columns in rows:
-                    # Compute a truncated answer again and keep the others.
-                    with suppress(sqlite3.DatabaseError):
-                        answers[query] = _unpack(query, columns)
+                    if (answer := _unpack(columns)) is not None:  # a truncated one is computed again
+                        answers[query] = answer
         return answers
 
-    def notes(self, model_key: str) -> tuple[str, ...]:
-        """Notes on how the stored answers were read; () without answers."""
-        return tuple(self._model_entry(model_key, "notes") or ())
-
-    def facts(self, model_key: str) -> dict[str, str | float]:
-        """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
-        return dict(self._model_entry(model_key, "facts") or {})
-
-    def _model_entry(self, model_key: str, column: str) -> Any:
+    def notes_and_facts(self, model_key: str) -> tuple[tuple[str, ...], dict[str, str | float]]:
+        """Notes on how the stored answers were read, and facts about the model at that time; empty without answers."""
         with self._clear_errors():
-            rows = self._rows(f"SELECT {column} FROM models WHERE key = ?", (model_key,))  # noqa: S608 - a constant
-            return _parse_json(rows[0][0]) if rows else None
+            rows = self._rows("SELECT notes, facts FROM models WHERE key = ?", (model_key,))
+            notes, facts = map(_parse_json, rows[0] if rows else ("[]", "{}"))
+            return tuple(notes), facts
 
     def put(
         self,
@@ -331,20 +324,17 @@ def _packed(kind: str, numbers: Sequence[float]) -> bytes:
     return struct.pack(f"<{len(numbers)}{kind}", *numbers)
 
 
-def _unpack(query: str, columns: Sequence[Any]) -> Answer:
-    """The answer in these columns."""
+def _unpack(columns: Sequence[Any]) -> Answer | None:
+    """The answer in these columns; None if one of them is truncated."""
     probs, missing_reason, text, bounds, n_dropped_shots, token_counts, spaced, cut_at_tokens, served_as, stored_s = (
         columns
     )
-    if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
-        raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
-    for column, what, size in (
-        (bounds, "bounds", len(probs)),
-        (token_counts, "token counts", len(probs) - 8),
-        (spaced, "forms with a space", len(probs) - 8),
-    ):
-        if not isinstance(column, bytes) or len(column) not in (0, size):
-            raise sqlite3.DatabaseError(f"the {what} of answer {query[:12]} are truncated")
+    if not type(probs) is type(bounds) is type(token_counts) is type(spaced) is bytes:
+        return None
+    size = len(probs)
+    is_whole = size % 8 == 0 and size >= (8 if missing_reason else 16) and len(bounds) in (0, size)
+    if not is_whole or not {len(token_counts), len(spaced)} <= {0, size - 8}:
+        return None
     other_prob, *logprobs = np.frombuffer(probs, dtype="<f8").tolist()
     truncated_prob, *upper_bounds = np.frombuffer(bounds, dtype="<f8").tolist() if bounds else [0.0]
     return Answer(

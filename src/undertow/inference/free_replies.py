@@ -73,9 +73,8 @@ def _prompt(query: Query, max_tokens: int, *, bounded: bool) -> GenerateQuery:
     if isinstance(query, MultipleChoiceQuery):
         options = tuple(Option(label, (label.strip(),)) for label in query.labels) if bounded else ()
         return GenerateQuery(query.display_text(), options, max_tokens, query.chat)
-    if isinstance(query, ConstrainedGenerateQuery):
-        return GenerateQuery(query.display_text(), (), max_tokens + 2 * len(query.passage.split()), query.chat)
-    raise TypeError(f"no free reply answers {type(query).__name__}")
+    assert isinstance(query, ConstrainedGenerateQuery), "`check_text` has refused other queries"
+    return GenerateQuery(query.display_text(), (), max_tokens + 2 * len(query.passage.split()), query.chat)
 
 
 def read_answer(query: Query, answer: Answer) -> Answer:
@@ -121,7 +120,6 @@ def question_of(query: Query) -> tuple[Question, tuple[str, ...]]:
         labels = tuple(label.strip() for label in query.labels)
         kind = replies.YES_NO if {label.casefold() for label in labels} == {replies.YES, replies.NO} else replies.CHOICE
         return Question(kind, labels, prompt=query.prompt), labels
-    if isinstance(query, ConstrainedGenerateQuery):
-        kind = replies.REWRITE if query.constraint == UNCONSTRAINED else replies.SPAN
-        return Question(kind, prompt=query.prompt, passage=query.passage), ()
-    raise TypeError(f"no free reply answers {type(query).__name__}")
+    assert isinstance(query, ConstrainedGenerateQuery), "`check_text` has refused other queries"
+    kind = replies.REWRITE if query.constraint == UNCONSTRAINED else replies.SPAN
+    return Question(kind, prompt=query.prompt, passage=query.passage), ()

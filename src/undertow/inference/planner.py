@@ -123,7 +123,7 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
     """
     paths, path_of_read, positions, tokens = _flat_reads(queries)
     fed = [(path.source, path.tokens) for path in paths]
-    rows: list[list[_Row]] = []
+    rows: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = []  # encoder input, () for none, and decoder input
     for row in sorted(set(fed), key=lambda row: (-len(row[0]), -len(row[1]), row)):
         other = rows and tuple(map(len, rows[-1][0])) != tuple(map(len, row))
         # Rows of one encoder input stay in one batch, so the encoder runs once.
@@ -145,10 +145,6 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
             inputs = np.array(list(sources), dtype=np.int64)
             batches[-1] = replace(batches[-1], sources=inputs, source_of_row=source_of_row)
     return batches, by_batch.argsort()[lookup]
-
-
-_Row: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""Encoder input, () for none, and decoder input."""
 
 
 def _flat_reads(queries: Sequence[EncodedQuery]) -> tuple[list[TokenPath], Ints, Ints, Ints]:

@@ -112,20 +112,13 @@ def start(n_cpus: int) -> None:
             _node_ip_address=LOOPBACK,
         )
     addresses = [node["NodeManagerAddress"] for node in ray.nodes()]
-    beyond = [address for address in addresses if not _is_loopback(address)]
+    beyond = [address for address in addresses if not ipaddress.ip_address(address).is_loopback]
     if beyond:
         leave()
         raise UndertowError(
             f"this version of Ray ({ray.__version__}) listens on {beyond[0]}, where others can reach it, and not on the loopback "
             "only; run `pip install ray==2.55.1`, or leave --engine out"
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 WITNESS = """

@@ -24,7 +24,7 @@ from subprocess import Popen
 from typing import Any, Self, TypeAlias
 
 from undertow.errors import UndertowError, counted
-from undertow.inference.ray_connection import check_address, dismiss, join, leave, start_witness
+from undertow.inference.ray_connection import dismiss, join, leave, start_witness
 from undertow.inference.runner import Engine, check_weights
 from undertow.inference.work_units import AnswerBatch, ModelLoaded, QueryRunner, WorkUnit, facts_of
 from undertow.models.base import LoadedModel, ModelHandle
@@ -209,7 +209,6 @@ class Cluster:
     _n_calls: int = 0
 
     def __enter__(self) -> Self:
-        check_address(self.address)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -160,8 +160,8 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
-    answers, earlier_notes, facts = _with_recovery(
-        store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
+    answers, (earlier_notes, facts) = _with_recovery(
+        store, lambda: (store.get(key, list(distinct)), store.notes_and_facts(key))
     )
     earlier, n_tokens, seconds, notes = frozenset(answers), 0, 0.0, earlier_notes
     lost, waiting = dict[str, Answer](), dict[str, Answer]()
@@ -201,9 +201,8 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
             raise
         store_waiting()
         seconds = time.perf_counter() - started
-        forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
-        lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
-    ordered = tuple(answers.get(digest) or lost[digest] for digest in digests)
+    forgotten = Answer.missing("the model gave no answer")
+    ordered = tuple(answers.get(digest) or lost.get(digest, forgotten) for digest in digests)
     if free:
         ordered = tuple(
             replace(read_answer(*pair), **{name: getattr(pair[1], name) for name in KEPT})
@@ -220,7 +219,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
         seconds=seconds,
         notes=notes,
         facts=facts,
-        n_lost=len(lost),
+        n_lost=len(distinct) - len(answers),
     )
 
 

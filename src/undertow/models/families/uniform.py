@@ -63,10 +63,10 @@ class UniformModel:
 
 
 def _answer(query: Query) -> Answer:
-    asked = cast(ClozeQuery | ContinuationQuery | GenerateQuery, query)  # the runner refuses others
-    options = asked.continuations if isinstance(asked, ContinuationQuery) else asked.options
+    supported = cast(ClozeQuery | ContinuationQuery | GenerateQuery, query)  # the runner refuses others
+    options = supported.continuations if isinstance(supported, ContinuationQuery) else supported.options
     if len(options) > WORDS:
         return Answer.missing(f"it knows {WORDS} words only")
-    if isinstance(asked, GenerateQuery):
-        return answer_of(asked, [Step("?", (1 / WORDS,) * len(options))], "?")
+    if isinstance(supported, GenerateQuery):
+        return answer_of(supported, [Step("?", (1 / WORDS,) * len(options))], "?")
     return Answer((-math.log(WORDS),) * len(options), 1 - len(options) / WORDS)
