@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from undertow.models.huggingface import PackedAnswers, group_by_length
 from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
 from undertow.types import EXACT, EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
-
-if TYPE_CHECKING:
-    import torch
 
 SUMMARY = "any AutoModelForQuestionAnswering: a hub id or a folder; answers from a passage"
 MAX_PIECE_TOKENS = 15

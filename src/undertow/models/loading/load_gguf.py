@@ -89,7 +89,8 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
         packed[-1] = packed[-1].reshape(shape)
     if content.size - end > header.entries.get("general.alignment", DEFAULT_ALIGNMENT):
         raise ValueError(f"{content.size - end:,} bytes follow its last tensor")
-    parsed: dict[str, Any] = {"config": entries, "tensors": {}}
+    tensors: dict[str, Any] = {}
+    parsed = {"config": entries, "tensors": tensors}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy computes without Python's lock
         tasks = zip(packed, in_order, strict=True)
 
@@ -108,8 +109,7 @@ def gguf_weights(weights: WeightFiles, network: Any, entries: Mapping[str, Any],
             )
             if result.name in names:
                 own = np.require(result.weights, requirements=["C", "W"])
-                parsed["tensors"][names[result.name]] = torch.from_numpy(own).to(dtype)
-    tensors: dict[str, Any] = parsed["tensors"]
+                tensors[names[result.name]] = torch.from_numpy(own).to(dtype)
     return tensors
 
 
