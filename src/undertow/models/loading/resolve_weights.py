@@ -186,19 +186,16 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     try:
         name = str(beside) if not path_exists(path_of(base)) and path_exists(beside) else base
         is_adapter = is_plain_file(path_of(name) / ADAPTER_CONFIG)
-    except UndertowError as error:
-        raise UndertowError(f"{path}: is a LoRA adapter whose base cannot be loaded: {error}") from error
-    if is_adapter:
-        raise UndertowError(
-            f"{path}: is a LoRA adapter of {base}, which is an adapter too; merge that into its base, and name the merged model"
-        )
-    try:
         revision = str(settings.get("revision") or "")
-        weights = resolve_weights(replace(request, name=name, revision=revision), architectures)
+        weights = None if is_adapter else resolve_weights(replace(request, name=name, revision=revision), architectures)
     except UndertowError as error:
         raise UndertowError(
             f"{request.name}: is a LoRA adapter of {base}, and its base cannot be loaded: {error}"
         ) from error
+    if is_adapter:
+        raise UndertowError(
+            f"{path}: is a LoRA adapter of {base}, which is an adapter too; merge that into its base, and name the merged model"
+        )
     if weights is None:
         return None
     digests = {"base": weights.revision, **{one.name: file_digest(one) for one in (config, file)}}
