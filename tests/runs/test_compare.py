@@ -19,6 +19,7 @@ from helpers.figure_checks import words
 from helpers.file_refusal import assert_refused
 from undertow import audits
 from undertow.audits.base import Observations
+from undertow.cli.compare import compare as compare_command
 from undertow.errors import UndertowError
 from undertow.metrics.drift.covariate_association import measure_association
 from undertow.metrics.drift.drift_differences import ALIKE, drift_differences
@@ -655,7 +656,7 @@ def several(names: str) -> Record:
     return record(pd.concat(frames, ignore_index=True), run_key=names)
 
 
-def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
+def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = written(several("xyz"), tmp_path / "all")
     compared = compare_folders(run)
     assert [(one.baseline, one.candidate) for one in compared.comparisons] == [("x", "y"), ("x", "z"), ("y", "z")]
@@ -669,3 +670,12 @@ def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
     assert not any("left out" in note for one in compared.comparisons for note in one.notes)
     check_corrected([one for of in compared.comparisons for one in of.differences])
     assert_refused(("several models",), compare_folders, written(several("x"), tmp_path / "x"))
+    silent = several("vxyz")
+    reasons = silent.observations["model"].map({"v": "no words"}).fillna("")
+    run = written(replace(silent, observations=silent.observations.assign(missing_reason=reasons)), tmp_path / "silent")
+    with pytest.raises(UndertowError, match=r"v answered none of the common items \(no words\)"):
+        compare_command([run], out=tmp_path / "out")
+    plain = json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"))
+    assert [of["differences"][0]["value"] for of in plain["comparisons"]] == pytest.approx(sizes)
+    for told in (capsys.readouterr().out, (tmp_path / "out" / PAGE).read_text(encoding="utf-8")):
+        assert "Not compared: v answered none of the common items (no words)." in told

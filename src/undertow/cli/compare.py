@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from undertow.cli.console import echo, print_json, print_rows, print_text, progress_bar, stoppable, warn
 from undertow.cli.options import DataDir, Device, Dtype, Json, ModelInfo
 from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.runs.compare.compare_folders import ComparedRuns
 
 MAX_ROWS = 10
 
@@ -49,7 +52,15 @@ def compare(  # noqa: PLR0913 - an option for each choice
         page = compared.write(folder)
     if as_json:
         print_json({"folder": str(folder), "report": str(page), **comparing.plain_of(compared)})
-        return
+    else:
+        _print_comparison(compared, page)
+    if compared.reasons:
+        raise UndertowError(f"not compared: {'; '.join(compared.reasons)}; {page} has the other pairs")
+
+
+def _print_comparison(compared: ComparedRuns, page: Path) -> None:
+    from undertow.runs.compare import compare_folders as comparing
+
     differ = [one for one in compared.comparisons if not one.identical]
     of_whom = f" of {differ[0].candidate} and {differ[0].baseline}" if differ and len(compared.comparisons) == 1 else ""
     print_text(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from undertow.errors import UndertowError, on_one_line, short_traceback
 from undertow.report.formatting import MISSING, probability, significant
 from undertow.report.page import render_page
+from undertow.report.sentence_templates import sentences
 from undertow.runs.compare.comparison_report import (
     counted,
     decimals,
@@ -35,7 +36,7 @@ from undertow.runs.compare.comparison_report import (
 from undertow.runs.compare.differences import Comparison, corrected
 from undertow.runs.compare.differences import compare as compare_records
 from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
-from undertow.runs.compare.pairing import Matched, matchings, models_of
+from undertow.runs.compare.pairing import IncomparablePairError, Matched, matchings, models_of
 from undertow.runs.config import safe_name
 from undertow.runs.folder.provenance import circumstances, command_line, python_call
 from undertow.runs.folder.storage import Record, csv_of, read_json, read_record, without_nan
@@ -53,11 +54,18 @@ MAX_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
-    """Comparisons of runs, or of the models of a run."""
+    """Comparisons of runs, or of the models of a run.
+
+    Attributes:
+        pairs: what each comparison compares.
+        reasons: why other pairs could not be compared.
+    """
 
     comparisons: Sequence[Comparison]
     of: Runs
     options: CompareOptions
+    pairs: Sequence[Pair]
+    reasons: Sequence[str]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'; '.join(map(repr, self.comparisons))})"
@@ -81,9 +89,14 @@ class ComparedRuns:
         return findings(self.comparisons)
 
     @property
+    def excluded(self) -> list[str]:
+        """Sentences on pairs that could not be compared."""
+        return list(map(sentences("comparison").not_compared, self.reasons))
+
+    @property
     def notes(self) -> list[str]:
         """Exclusions and caveats."""
-        return notes_of(self.comparisons)
+        return [*self.excluded, *notes_of(self.comparisons)]
 
     @short_traceback
     def write(self, folder: str | Path) -> Path:
@@ -240,20 +253,28 @@ class Runs:
             yield Pair((one, other), models, (called[0], called[1]))
 
     def compare(self, options: CompareOptions, progress: Progress = no_progress) -> ComparedRuns:
-        """Compare every pair; runs that are not comparable are refused."""
-        compared = [
-            compare_records(
-                self.records[pair.at[0]],
-                self.records[pair.at[1]],
-                seed=options.seed,
-                names=pair.names,
-                progress=progress,
-                margins=options.margins,
-                models=pair.models,
-            )
-            for pair in self.pairs(within=options.within)
-        ]
-        return ComparedRuns(corrected(compared), self, options)
+        """Compare every pair; runs that are not comparable are refused, as are two models if no other pair is left."""
+        compared: list[tuple[Pair, Comparison]] = []
+        failures: list[IncomparablePairError] = []
+        for pair in self.pairs(within=options.within):
+            try:
+                comparison = compare_records(
+                    self.records[pair.at[0]],
+                    self.records[pair.at[1]],
+                    seed=options.seed,
+                    names=pair.names,
+                    progress=progress,
+                    margins=options.margins,
+                    models=pair.models,
+                )
+                compared.append((pair, comparison))
+            except IncomparablePairError as error:
+                failures.append(error)
+        if not compared:
+            raise failures[0]
+        pairs, comparisons = zip(*compared, strict=True)
+        reasons = list(dict.fromkeys(error.reason for error in failures))
+        return ComparedRuns(corrected(comparisons), self, options, pairs, reasons)
 
 
 # Rows as text.
@@ -299,6 +320,7 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
         "comparison_key": compared.of.key(compared.options),
         "seed": compared.options.seed,
         "margins": compared.options.margins.texts,
+        "excluded": compared.reasons,
         "comparisons": [
             {
                 "audit": one.audit,
@@ -315,7 +337,7 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
                     for row in one.differences
                 ],
             }
-            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.options.within), strict=True)
+            for one, pair in zip(compared.comparisons, compared.pairs, strict=True)
         ],
     }
 
@@ -349,4 +371,5 @@ def _page(compared: ComparedRuns) -> str:
     given = changed | ({"margin": ",".join(options.margins.texts)} if margin else {})
     command = command_line(["compare", *folders], given)
     provenance = provenance_rows({**circumstances(), "seed": options.seed})
-    return render_page(replace(page_of(compared.comparisons, pictures, command, python, provenance), main=main))
+    page, excluded = page_of(compared.comparisons, pictures, command, python, provenance), compared.excluded
+    return render_page(replace(page, main=main, caveats=[*excluded, *page.caveats], notes=[*excluded, *page.notes]))

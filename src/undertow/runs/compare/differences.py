@@ -29,7 +29,7 @@ from undertow.runs.compare.equivalence import (
     fewest_clusters,
     unit_of_difference,
 )
-from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
+from undertow.runs.compare.pairing import IncomparablePairError, Matched, Names, PairedRuns, pair
 from undertow.runs.compare.resampling import (
     Key,
     by_key,
@@ -225,10 +225,9 @@ class _PairedResults:
         except CorruptRunError:
             raise
         except UndertowError as error:
-            raise UndertowError(
-                f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
-                f"answered: {error}"
-            ) from error
+            pair_name = f"{names.baseline} and {names.candidate}"
+            reason = f"cannot be compared on the {paired.n_answered:,} items that both answered: {error}"
+            raise IncomparablePairError(f"{pair_name} {reason}", f"{pair_name} {reason}") from error
         return cls(audit, paired, seed, margins, sides, list(sides[0] | sides[1]), *_clusterings(paired.baseline.frame))
 
     @property
@@ -534,6 +533,7 @@ def _notes(measured: _PairedResults, names: Names, runs: tuple[Record, Record]) 
         notes.append(words.unanswered(paired.n_items - paired.n_answered))
     notes += [words.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]
     notes += [words.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
+    notes += map(words.not_compared, paired.unanswered)
     counts = [] if paired.identical else [len(set(labels)) for labels in measured.ways]
     notes += [words.dealt(n, measured.max_groups) for n in counts if n > measured.max_groups]
     for run, name in zip(runs, names, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
@@ -15,6 +16,7 @@ from undertow.types import EXACT, LIKELIHOOD, PROMPT, TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 NOT_OF_QUESTIONS = frozenset(
     {
@@ -55,6 +57,18 @@ Matched: TypeAlias = Sequence[tuple[str, str]]
 """Pairs of models of the baseline and of the candidate."""
 
 
+class IncomparablePairError(UndertowError):
+    """Two models that cannot be compared, though other models of their runs may be.
+
+    Attributes:
+        reason: a clause without names of the pair, equal for all pairs with the same problem.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Names(NamedTuple):
     """The names of the two runs."""
 
@@ -73,6 +87,7 @@ class PairedRuns:
         n_alone: rows of compared models in the baseline only, and in the candidate only.
         identical: whether all answers are the same, to nine digits.
         readings: scoring of each run, if they differ; () otherwise.
+        unanswered: for each pair of models without an item that both answered, the reason.
         others: models of the baseline, and of the candidate, that are not compared, unless the caller chose pairs.
     """
 
@@ -84,6 +99,7 @@ class PairedRuns:
     n_alone: tuple[int, int]
     identical: bool
     readings: Sequence[str]
+    unanswered: Sequence[str]
     others: tuple[Sequence[str], Sequence[str]]
 
 
@@ -106,7 +122,8 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     readings = _readings(*runs)
     if "decoding" in first and readings:  # a free reply answers the same query as a constrained answer
         second = second.assign(decoding=first["decoding"].to_numpy())
-    sides.check_items(*shared, n_answered=int(answered.sum()))
+    unanswered = [_unanswered(part, sides, at) for at, part in enumerate(parts)]
+    sides.check_items(*shared, unanswered=unanswered)
     designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
     others = [
         [name for name in models_of(run) if name not in {one[at] for one in sides.models} and not matched]
@@ -121,6 +138,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         n_alone=(sum(map(len, own[0])) - len(shared[0]), sum(map(len, own[1])) - len(shared[0])),
         identical=_identical(first[answered], second[answered]) and _same_outcomes(first, second),
         readings=readings,
+        unanswered=list(filter(None, unanswered)),
         others=(others[0], others[1]),
     )
 
@@ -167,9 +185,10 @@ class _Sides:
     audit: Audit
     models: Matched
 
-    def refuse(self, reason: str, fix: str) -> NoReturn:
-        """Raise an UndertowError."""
-        raise UndertowError(f"{self.names.baseline} and {self.names.candidate} cannot be compared: {reason}; {fix}")
+    def refuse(self, reason: str, fix: str, *, of_pair: bool = False) -> NoReturn:
+        """Raise an UndertowError; an IncomparablePairError if other models of the runs may be comparable."""
+        text = f"{self.names.baseline} and {self.names.candidate} cannot be compared: {reason}; {fix}"
+        raise IncomparablePairError(text, reason) if of_pair else UndertowError(text)
 
     def facts(self, name: str, default: object = None) -> tuple[Any, Any]:
         """An entry of both manifests."""
@@ -214,7 +233,8 @@ class _Sides:
                 fix = "compare models with the same scoring method, or run both with the same --prompts"
                 fix = "run the older one again" if UNSAID in scales else fix
                 problem = f"masses of the first ({one}) are {SCALES[scales[0]]}, those of the second ({other})"
-                self.refuse(f"{problem} {SCALES[scales[1]]}", fix)
+                problem += f" {SCALES[scales[1]]}"
+                self.refuse(problem, fix, of_pair=True)
         if schema.required:
             needed = [[*schema.required, *manifest["design"].get("groups", ())] for manifest in manifests]
         else:  # an audit of another package must have equal columns in both runs
@@ -248,7 +268,7 @@ class _Sides:
         entries = [(_of_model(first, one), _of_model(second, other)) for one, other in self.models]
         return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
 
-    def check_items(self, first: pd.DataFrame, second: pd.DataFrame, *, n_answered: int) -> None:
+    def check_items(self, first: pd.DataFrame, second: pd.DataFrame, *, unanswered: Sequence[str]) -> None:
         """Check that common rows have the same questions (texts may differ with earlier answers) and some have answers in both."""
         if first.empty:
             titles = [str(design.get("title", "")) for design in self.facts("design")]
@@ -268,9 +288,8 @@ class _Sides:
                     problem = f"of item {first['item'].iloc[at]!r}, {name.replace('_', ' ')} {values}"
                     fix = "run one of them again with the challenge, options and --seed of the other"
                     self.refuse(f"their queries differ: {problem}", fix)
-        if not n_answered:
-            problem = f"none of {len(first):,} common items has an answer in both"
-            self.refuse(problem, "see their reports for the reasons")
+        if all(unanswered):
+            self.refuse("; ".join(unanswered), "see their reports for the reasons", of_pair=True)
 
 
 def _is_optional(column: str) -> bool:
@@ -365,6 +384,28 @@ def _stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
+def _missing_reasons(rows: pd.DataFrame) -> NDArray[Any]:
+    """Why each row has no answer, "" if it has one [row]."""
+    import numpy as np
+
+    name = "missing_reason"
+    if name not in rows:
+        return np.full(len(rows), "", dtype=object)
+    return rows[name].astype(object).where(rows[name].notna(), "").astype(str).to_numpy(dtype=object)
+
+
+def _unanswered(rows: tuple[pd.DataFrame, pd.DataFrame], sides: _Sides, at: int) -> str:
+    """Why no common row of two models has an answer in both, "" if one has or there is no common row."""
+    reasons, several = [_missing_reasons(side) for side in rows], len(sides.models) > 1
+    if ((reasons[0] == "") & (reasons[1] == "")).any() or not len(reasons[0]):
+        return ""
+    who = [f"{model} ({name})" if several else name for model, name in zip(sides.models[at], sides.names, strict=True)]
+    for name, own in zip(who, reasons, strict=True):
+        if (own != "").all():
+            return f"{name} answered none of the common items ({Counter(own).most_common(1)[0][0].rstrip('.')})"
+    return f"{who[0]} and {who[1]} answered none of the same items"
+
+
 def _answered_in_both(
     first: pd.DataFrame, second: pd.DataFrame, design: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
@@ -372,12 +413,7 @@ def _answered_in_both(
     import numpy as np
 
     sides, name = (first, second), "missing_reason"
-    reasons = [
-        side[name].astype(object).where(side[name].notna(), "").astype(str).to_numpy(dtype=object)
-        if name in side
-        else np.full(len(side), "", dtype=object)
-        for side in sides
-    ]
+    reasons = [_missing_reasons(side) for side in sides]
     answered = (reasons[0] == "") & (reasons[1] == "")
     if name not in first or name not in second:
         # Without missing reasons, all items have answers.
