@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 
 from conftest import Cli
+from undertow.audits.spurious_correlation.items import Settings
+from undertow.audits.spurious_correlation.power_plan import plan_power
+from undertow.cli.challenges.power import POWER_DEFAULTS, _table
 from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change
+from undertow.types import no_progress
 
 FILE = """title = "x"
 source = "x"
@@ -25,7 +29,7 @@ male = ["he"]
 VERBS = ["sat", "ran", "ate", "sang", "slept", "read", "spoke", "rested"]
 
 
-def written(folder: Path, n_verbs: int, years: list[int]) -> str:
+def written(folder: Path, n_verbs: int, years: object) -> str:
     (folder / "own.toml").write_text(FILE.format(years=years, verbs=VERBS[:n_verbs]), encoding="utf-8")
     return "own.toml"
 
@@ -41,6 +45,26 @@ def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path)
     own = [row["change"] for row in one["curve"] if (row["sentences"], row["values"]) == (8, 10)]
     assert own == [one["change"]]
     assert one["limitations"] == ""
+
+
+def test_a_design_has_one_answer_whatever_list_it_is_of(tmp_path: Path) -> None:
+    words = json.dumps([f"moon {at}" for at in range(30)])
+    expected = {8: 0.3 ** (100 / 7 / (215 / 29)), 20: 0.3 ** (100 / 19 / (215 / 29))}
+    for lists, correlations in (
+        ([np.linspace(1900, 2000, n).tolist() for n in (3, 8, 20)], expected),
+        ([words, json.dumps(json.loads(words)[:9])], {8: 0.3, 20: 0.3}),
+    ):
+        curves = [
+            plan_power(
+                Settings(challenge=str(tmp_path / written(tmp_path, 8, one))), POWER_DEFAULTS, None, no_progress
+            ).curves[0]
+            for one in lists
+        ]
+        for n_values, correlation in correlations.items():
+            own = [one for of in curves for one in of.designs if (one.n_sentences, one.n_values) == (12, n_values)]
+            assert [one.autocorrelation for one in own] == pytest.approx([correlation] * len(lists), rel=1e-6)
+            assert [one.change for one in own] == pytest.approx([own[0].change] * len(lists), rel=0.03)
+        assert _table(curves[0])[-1]["8 values"] == f"{correlations[8]:.2g}"
 
 
 def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
@@ -59,6 +83,10 @@ def test_the_noise_of_a_table_is_found_again(cli: Cli, tmp_path: Path) -> None:
     assert said["noise"]["values_sd"] == pytest.approx(2, rel=0.35)
     assert said["noise"]["slopes_sd"] < 1
     assert said["like"]["w_name"] == "year"
+    wider = json.loads(cli("power", written(tmp_path, 8, [1900, 1939, 1978]), "--like", "table.csv", "--json").stdout)
+    rho = said["lists"][0]["autocorrelation"]
+    assert wider["lists"][0]["autocorrelation"] == pytest.approx(rho**39), "a year of the table is a year of the list"
+    name = written(tmp_path, 8, list(range(1900, 1940)))
     done = cli("power", name, "--like", "table.csv", "--group", "she-he", "--out", "curves.svg")
     assert "of m by year, with 60 sentences and 40 values" in done.stdout
     assert f"Written: {tmp_path / 'curves.svg'}" in done.stdout

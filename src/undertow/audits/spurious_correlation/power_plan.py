@@ -19,7 +19,7 @@ from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
 from undertow.stats.regression.power_analysis import POWER, AssumedNoise, detectable_change, spread_evenly, step_of
 from undertow.stats.regression.trend import MIN_VALUES, trend
-from undertow.types import ALPHA, Progress
+from undertow.types import ALPHA, Floats, Progress
 
 if TYPE_CHECKING:
     from undertow.audits.base import Observations
@@ -28,6 +28,8 @@ SENTENCES, VALUES = (6, 8, 12, 20, 40, 60), (8, 12, 20, 30, 60)
 """Designs of a curve, in addition to the requested one."""
 ROUNDING_SHARE = 1e-9
 """Noise below this share of a mass is rounding."""
+AUTOCORRELATION, YEARS = 0.3, 215 / 29
+"""Autocorrelation of the values' noise of the default model, and its distance in years: the step of the published dates."""
 OWN_SHARE = 5
 """Number of series for the requested design, relative to other designs."""
 
@@ -54,11 +56,15 @@ class Detectable:
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:
-    """Detectable changes along one W list, for each number of sentences and of values; [] without an order."""
+    """Detectable changes along one W list, for each number of sentences and of values; [] without an order.
+
+    `correlation` says at which distance the values' noise has which correlation.
+    """
 
     covariate: Covariate
     sizes: ListSizes
     designs: Sequence[Detectable]
+    correlation: str
 
     @property
     def title(self) -> str:
@@ -111,6 +117,7 @@ class PowerCurve:
             "missing": {"sentences": self.sizes.missing_clusters, "values": self.sizes.missing_values},
             "limitations": self.sizes.limitation(),
             **{name: own[name] for name in ("autocorrelation", "change", "slope", "step") if own},
+            "correlation": self.correlation,
             "curve": [{name: row[name] for name in names} for row in rows],
         }
 
@@ -123,12 +130,14 @@ class ObservedNoise:
         noise: in percentage points.
         group: group of the series: model, challenge, w_name, pronoun.
         n_sentences, n_values: clusters of sentences and W values behind it.
+        years: range of the W list; 0 if its values are not years.
     """
 
     noise: AssumedNoise
     group: dict[str, str]
     n_sentences: int
     n_values: int
+    years: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +183,8 @@ def plan_power(
 
     Args:
         settings: of the audit: its challenge set and W lists.
-        assumed: `text_sd`, `slopes_sd`, `values_sd` and `autocorrelation` of neighbouring values.
+        assumed: `text_sd`, `slopes_sd`, `values_sd`, and `autocorrelation` of neighbouring values of each list. Without the last, it is
+            that of the default model: .3 at 7.4 years, and between neighbours of any design if the values are not years.
         observed: the noise of a run, which replaces `assumed`.
         progress: called with the number of simulated designs and of all designs.
         own_only: compute the design itself alone.
@@ -189,9 +199,10 @@ def plan_power(
     curves = []
     for at, (covariate, sizes) in enumerate(lists):
         points: list[Detectable] = []
+        correlation = ""
         if covariate.scale != NONE:
             places = np.asarray(covariate.axis, dtype=np.float64)
-            noise = observed.noise if observed else AssumedNoise(**assumed, step=step_of(places))
+            noise, correlation = _noise_along(covariate, places, assumed, observed)
             noise = replace(noise, n_texts=sizes.n_sentences / sizes.n_clusters)
             own = sizes.n_clusters, len(places)
             across, along = sorted({*SENTENCES, own[0]}), sorted({*VALUES, own[1]})
@@ -200,12 +211,34 @@ def plan_power(
                 progress(at * len(designs) + len(points), len(lists) * len(designs))
                 is_own, x = (n_sentences, n_values) == own, spread_evenly(places, n_values)
                 n_series = power_analysis.N_SERIES * (OWN_SHARE if is_own else 1)
-                change = detectable_change(x, n_sentences, noise, n_series=n_series)
+                of_design = noise if noise.step else replace(noise, step=step_of(x))
+                change = detectable_change(x, n_sentences, of_design, n_series=n_series)
                 slope = change / float(np.ptp(x))
-                points.append(Detectable(n_sentences, n_values, noise.neighbours(x), change, slope, is_own))
+                points.append(Detectable(n_sentences, n_values, of_design.neighbours(x), change, slope, is_own))
             progress((at + 1) * len(designs), len(lists) * len(designs))
-        curves.append(PowerCurve(covariate, sizes, points))
+        curves.append(PowerCurve(covariate, sizes, points, correlation))
     return PowerPlan(settings.challenge, assumed, observed, curves)
+
+
+def _noise_along(
+    covariate: Covariate, places: Floats, assumed: Mapping[str, float], observed: ObservedNoise | None
+) -> tuple[AssumedNoise, str]:
+    """The noise along a list of places [value], with a step of 0 if any neighbours have its correlation; and that correlation in words."""
+    noise = observed.noise if observed else AssumedNoise(**{"autocorrelation": AUTOCORRELATION, **assumed}, step=0.0)
+    years = float(np.ptp(covariate.numbers)) if covariate.unit else 0.0
+    if observed is None and "autocorrelation" in assumed:
+        noise, distance = replace(noise, step=step_of(places)), "between neighbouring values of this list"
+    elif years and (observed is None or observed.years):
+        distance_in_years = noise.step * observed.years if observed else YEARS
+        noise, distance = (
+            replace(noise, step=distance_in_years / years),
+            f"at a distance in years of {distance_in_years:.2g}",
+        )
+    elif observed:
+        distance = f"at {noise.step:.2g} of the distance from the first value to the last, as in the run"
+    else:
+        distance = "between neighbouring values of any design (only lists named date or year are in years)"
+    return noise, f"{covariate.name} {noise.autocorrelation:.2g} {distance}"
 
 
 def noise_of(observations: Observations, pronoun: str) -> ObservedNoise:
@@ -264,4 +297,6 @@ def noise_of(observations: Observations, pronoun: str) -> ObservedNoise:
     )
     if not math.isfinite(noise.values_sd):
         raise UndertowError(f"{pronoun} of the run lies on a line exactly, so its noise cannot be estimated")
-    return ObservedNoise(noise, about, n_clusters, len(places))
+    unit = design.get("covariates", {}).get(about["w_name"], {}).get("unit")
+    years = float(np.ptp(rows["w"].astype(float))) if unit else 0.0
+    return ObservedNoise(noise, about, n_clusters, len(places), years)

@@ -16,8 +16,8 @@ from undertow.errors import UndertowError
 if TYPE_CHECKING:
     from undertow.audits.spurious_correlation.power_plan import ObservedNoise, PowerCurve
 
-POWER_DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
-"""Noise of the default model on the published dates, for its share of female words."""
+POWER_DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8}
+"""Noise of the default model on the published dates, for its share of female words; its autocorrelation is `power_plan.AUTOCORRELATION`."""
 
 
 def _noise(name: str, what: str) -> Any:
@@ -55,7 +55,11 @@ def power(  # noqa: PLR0913 - an option each
         ),
     ] = None,
     autocorrelation: Annotated[
-        float | None, _noise("autocorrelation", "Correlation of that noise between neighbouring values")
+        float | None,
+        typer.Option(
+            help="Correlation of that noise between neighbouring values; if not given, 0.3 at 7.4 years, and between "
+            "neighbours of any design if the values are not years."
+        ),
     ] = None,
     like: Annotated[
         Path | None,
@@ -143,7 +147,9 @@ def _table(curve: PowerCurve) -> list[dict[str, str]]:
     for one in curve.designs:
         row = rows.setdefault(one.n_sentences, {f"{curve.sizes.noun}s": str(one.n_sentences)})
         row[f"{one.n_values} values"] = digits(one.change)
-    return list(rows.values())
+    first = next(iter(rows.values()))
+    correlations = {f"{one.n_values} values": f"{one.autocorrelation:.2g}" for one in curve.designs}
+    return [*rows.values(), {name: correlations.get(name, "correlation") for name in first}]
 
 
 def digits(number: float) -> str:
