@@ -111,6 +111,25 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
     )
 
 
+@pytest.mark.parametrize(
+    ("years", "ratio"),
+    [
+        ([*range(1900, 1904), *range(2000, 2004)], 97),
+        ([1800, 1900, 1950, 1970, 1980, 1990, 2000, 2010], 0),
+        (range(1801, 2016, 7), 0),
+    ],
+)
+def test_a_trend_of_bunched_values_is_not_claimed_for_other_values(
+    years: Sequence[int], ratio: int, tmp_path: Path
+) -> None:
+    of_groups = masses(n_values=len(years), slope=0.0)
+    of_groups["xe"] += 0.2 * (np.array(years) - years[0])
+    _, results, (finding,) = scored(rows(of_groups, list(map(str, years))), tmp_path)
+    assert by_name(results)["slope_gap", "xe-ze"].extras["values_q"] < 0.05
+    assert ("generalises to other values of year" in finding.detail) == (ratio == 0)
+    assert (f"year are bunched (the largest gap is {ratio} times the median gap)" in finding.detail) == (ratio > 0)
+
+
 def test_a_model_that_never_moves_is_compared_and_one_without_a_test_is_counted(tmp_path: Path) -> None:
     tables = [rows(masses(slope=slope), YEARS, model=model) for slope, model in ((1.5, "A"), (0.5, "B"))]
     constant = {group: np.full((12, 12), mass) for group, mass in (("xe", 20.0), ("ze", 10.0))}

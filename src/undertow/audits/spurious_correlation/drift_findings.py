@@ -101,11 +101,16 @@ def _measure(result: Result) -> str:
     return result.measure.removesuffix(OVER_PROMPTS)
 
 
+def _axis(facet: pd.DataFrame) -> tuple[Any, pd.Series[Any]]:
+    """W of each scored row, or of all rows if none is scored: its place on the scale [row], and its value."""
+    scored = facet[facet["missing_reason"] == ""] if (facet["missing_reason"] == "").any() else facet
+    return scored["w_value" if "w_value" in scored else "w_index"].to_numpy(), scored["w"]
+
+
 def ends(facet: pd.DataFrame) -> tuple[str, str]:
     """The first and the last W value on its scale."""
-    scored = facet[facet["missing_reason"] == ""] if (facet["missing_reason"] == "").any() else facet
-    at = scored["w_value" if "w_value" in scored else "w_index"].to_numpy()
-    return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
+    at, names = _axis(facet)
+    return str(names.iloc[at.argmin()]), str(names.iloc[len(at) - 1 - at[::-1].argmax()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,14 @@ class DriftFinding:
         is_numeric = all(math.isfinite(number_between(-math.inf, math.inf, end)) for end in (first, last))
         order = "" if is_numeric else covariate.get("order", "")
         return on_one_line(f"from {first} to {last}" + (f" ({order})" if order else ""))
+
+    @property
+    def bunched(self) -> float:
+        """`gap_ratio` of W values that are too bunched for a claim about other values; 0 for others."""
+        from undertow.stats.regression.trend import MAX_GAP_RATIO, gap_ratio
+
+        ratio = gap_ratio(_axis(self.facet)[0])
+        return ratio if ratio > MAX_GAP_RATIO else 0.0
 
     @property
     def adjusted(self) -> str:

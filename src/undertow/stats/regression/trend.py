@@ -26,6 +26,8 @@ MIN_VALUES = 8
 """Minimum number of values for a claim about their order; fewer cannot distinguish a trend from a slow wave."""
 MAX_AUTOCORRELATION = 0.9
 """Largest autocorrelation of the values' noise; beyond it a wave is as long as the series and looks like a trend."""
+MAX_GAP_RATIO = 20.0
+"""Values with a larger `gap_ratio` are bunched: slow noise differs between the bunches and looks like a trend (docs/decisions/032)."""
 AUTOCORRELATIONS: Floats = np.tanh((np.arange(20) + 0.5) / 20 * np.arctanh(MAX_AUTOCORRELATION))
 """Grid of autocorrelations with equal prior weights: equal steps of Fisher's z from 0."""
 N_SIZES = 24
@@ -339,6 +341,12 @@ def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
     """Values minus their mean in each cluster, 0 for empty cells [..., cluster, value]."""
     sums = np.where(seen, values, 0.0).sum(axis=-1, keepdims=True)
     return np.where(seen, values - sums / np.maximum(n, 1), 0.0)
+
+
+def gap_ratio(x: ArrayLike) -> float:
+    """The largest distance of neighbouring values [value], two or more distinct ones, relative to the median distance."""
+    gaps = np.diff(np.unique(as_floats(x)))
+    return float(gaps.max() / np.median(gaps))
 
 
 def trend_of_other_values(x: ArrayLike, parts: ClusterSummary) -> tuple[Floats, Floats, Floats]:
