@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.metrics.metric import METRICS, get_metric
+from undertow.metrics.metric import HIGHER, LOWER, METRICS, NEITHER, get_metric
 
 TABLES = Path(__file__).parents[1] / "golden/tables"
 
@@ -20,7 +20,8 @@ def test_every_measure_of_a_run_has_an_entry(table: str) -> None:
     assert not [name for name in measures if not get_metric(name).meaning]
 
 
-def test_names_and_titles_are_unique() -> None:
+def test_names_and_titles_are_unique_and_directions_are_known() -> None:
     assert all(one.name == name for name, one in METRICS.items())
     titles = [one.title for one in METRICS.values()]
     assert not {title for title in titles if titles.count(title) > 1}
+    assert {one.direction for one in METRICS.values()} == {HIGHER, LOWER, NEITHER}

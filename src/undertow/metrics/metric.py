@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ENTRY_POINTS = "undertow.metrics"
+HIGHER, LOWER, NEITHER = "higher is better", "lower is better", ""
 OVER_PROMPTS = "_over_prompts"
 """Suffix of metrics of masses averaged over all prompts."""
 
@@ -49,7 +50,9 @@ class Metric:
         title: its name for people, for example "Slope".
         unit: of its values; "" if each result has its own (the unit of a slope depends on W).
         null_value: the value without bias; NaN if there is none, or if each result has its own.
+        direction: `HIGHER`, `LOWER` or `NEITHER`.
         meaning: completes "TITLE: ..." in a glossary.
+        citation: the paper that defines it; "" without one.
         audits: for a metric of another package, the audits that it extends.
         compute: for a metric of another package, its function; None otherwise.
     """
@@ -58,7 +61,9 @@ class Metric:
     title: str
     unit: str = ""
     null_value: float = math.nan
+    direction: str = NEITHER
     meaning: str = ""
+    citation: str = ""
     audits: tuple[str, ...] = ()
     compute: Compute | None = None
 
@@ -92,12 +97,20 @@ def make_result(measure: str, group: Group, value: float = math.nan, **others: A
 
 
 def metric(  # noqa: PLR0913 - the fields of a Metric
-    name: str, *, title: str, meaning: str, audits: Iterable[str], unit: str = "", null_value: float = math.nan
+    name: str,
+    *,
+    title: str,
+    meaning: str,
+    audits: Iterable[str],
+    unit: str = "",
+    null_value: float = math.nan,
+    direction: str = NEITHER,
+    citation: str = "",
 ) -> Callable[[Compute], Metric]:
     """Decorate a function as a metric of these audits; register it by an entry point of the group `undertow.metrics`."""
 
     def decorate(compute: Compute) -> Metric:
-        return Metric(name, title, unit, null_value, meaning, tuple(audits), compute)
+        return Metric(name, title, unit, null_value, direction, meaning, citation, tuple(audits), compute)
 
     return decorate
 
