@@ -203,6 +203,19 @@ def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: 
     judged = all_of(tmp_path, rule(name="x", measure="slope_gap", of="high", at_most=10))
     assert [one.outcome for one in judged] == [PASSED, ERROR]
     assert "5 clusters, this rule needs 6" in judged[1].sentence
+    # Of two kinds, the smaller counts, and for a measure of one kind its own.
+    results = [replace(GAP, measure=one, null_value=0.5, extras={}) for one in ("auroc", "yes_auroc", "tpr", "tnr")]
+    for kind, levels in (("well_specified", [False, True]), ("gold", ["yes", "no"])):
+        kinds = frame.iloc[:12].assign(w_name="date", **{kind: [levels[0]] * 7 + [levels[1]] * 5})
+        kinds["cluster"] = kinds["item"]
+        for at, one in enumerate(results[:2] if kind == "gold" else results):
+            shutil.rmtree(tmp_path / "run")
+            write_record(Record(MANIFEST, kinds.assign(missing_reason=""), [one]), tmp_path / "run", lambda _: None)
+            (judged_one,) = all_of(
+                tmp_path, rule(name="x", measure=one.measure, of="low", at_least=0.5, allow_missing=True)
+            )
+            assert judged_one.outcome == (PASSED if one.measure == "tpr" else ERROR)
+            assert one.measure == "tpr" or f"5 clusters{' of one kind' * (at < 2)}, this" in judged_one.sentence
 
 
 def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
 """An extra of slopes with p of this or more; for smaller p the detectable slope is not computed."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that generalise to other sentences, so they need enough clusters."""
+OF_ALL_KINDS = (
+    *("auroc", "auroc_difference", "auroc_by_occupations", "auroc_range"),
+    *("balanced_accuracy", "held_out_balanced_accuracy", "yes_auroc"),
+)
+"""Measures for which the clusters of the smaller kind count."""
+WELL_SPECIFIED = {
+    **dict.fromkeys(("tpr", "hardest_tpr", "mean_movement"), False),
+    **dict.fromkeys(("tnr", "hardest_tnr", "coreference_agreement"), True),
+}
+"""The kind of measures of one kind."""
 MAX_NAMED, MAX_ROWS = 8, 100
 """Maximum number of names in a sentence, and of rows of a Markdown table."""
 CLASS, ALL = "description_class", "all"
@@ -409,6 +419,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
     if of in OF_OTHERS and check.n_clusters < fewest_clusters():
         # Even if the rule would pass: a smaller run must not pass a gate.
         clusters = counted(round(check.n_clusters), "cluster")
+        clusters += " of one kind" if check.result.measure in OF_ALL_KINDS else ""
         outcome = ERROR
         message = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
     elif of in MAGNITUDES and has_no_null and math.isfinite(check.result.value):
@@ -476,7 +487,7 @@ def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], prog
             result=replace(one, p=1.0, q=1.0) if one.value == 0 and math.isfinite(one.low) else one,
             group=model | dict(one.group),
             null_value=_null_value(after, one),
-            n_clusters=one.extras.get("n_clusters", clusters_behind(after, one)),
+            n_clusters=clusters_behind(after, one),
             # On the common items, so it may differ from the baseline's own value.
             start=one.extras.get("baseline", math.nan),
             start_null_value=_null_value(before, one),
@@ -489,10 +500,12 @@ def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], prog
 def clusters_behind(record: Record, result: Result) -> float:
     """Number of clusters of a result, from its extras or its rows; NaN if unknown.
 
-    For two clusterings, the smaller number that exceeds one.
+    For two kinds of items, that of the smaller kind; for two clusterings, the smaller number that exceeds one.
     """
-    if "n_clusters" in result.extras:
-        return float(result.extras["n_clusters"])
+    by_kind = result.measure in OF_ALL_KINDS or result.measure in WELL_SPECIFIED
+    known = float(result.extras.get("n_clusters", math.nan))
+    if math.isfinite(known) and not by_kind:
+        return known
     import numpy as np
 
     from undertow.runs.compare.differences import CROSSED
@@ -502,10 +515,16 @@ def clusters_behind(record: Record, result: Result) -> float:
     for key, level in result.group.items():
         if key in rows and (has := own & (rows[key].astype(str) == level).to_numpy()).any():
             own = has
-    if "missing_reason" in rows:
-        own = own & (rows["missing_reason"].fillna("") == "").to_numpy()
+    rows = rows[own]
+    answered = rows[rows["missing_reason"].fillna("") == ""] if "missing_reason" in rows else rows
+    kind = next((name for name in ("well_specified", "gold") if name in rows), "")
+    if by_kind and kind:
+        own_kind = WELL_SPECIFIED.get(result.measure)
+        kinds = rows[kind].astype(str).unique().tolist() if own_kind is None else [str(own_kind)]
+        counts = [answered.loc[answered[kind].astype(str) == one, "cluster"].nunique() for one in kinds]
+        return float(np.fmin(known, min(counts, default=math.nan)))
     columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
-    counts = [rows.loc[own, name].nunique() for name in columns if name in rows]
+    counts = [answered[name].nunique() for name in columns if name in rows]
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
 
 
