@@ -508,6 +508,13 @@ def test_the_kind_that_comes_from_fewer_clusters_counts(monkeypatch: pytest.Monk
         assert np.isnan([results[name, "delta_warm"].low, results[name, "delta_warm"].p]).all(), name
     assert math.isfinite(results["tpr", "delta_warm"].low)  # of the fifteen alone
     assert math.isfinite(found(enough)["auroc", "delta_warm"].p)
+    # Fourteen and six clusters that are all right: each kind has its exact bound, and so has their mean.
+    results = found(enough.assign(delta_warm=np.where(enough["well_specified"], 0.1, 3.0)))
+    of_many, of_six = (0.025 ** (1 / n) for n in (14, 6))
+    assert interval(results["auroc", "delta_warm"]) == interval(results["tnr", "delta_warm"]) == (of_six, 1)
+    least = 1 - math.hypot(1 - of_many, 1 - of_six) / 2
+    for name in ("balanced_accuracy", "held_out_balanced_accuracy"):
+        assert interval(results[name, "delta_warm"]) == pytest.approx((least, 1)), name
 
 
 def test_a_test_within_clusters_needs_six_that_hold_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from undertow.stats import MIN_CLUSTERS, percentile_interval
 from undertow.stats.intervals.cluster_errors import (
     influence_variance,
     jackknife_interval,
+    mean_interval,
     random_groups,
     share_interval,
 )
@@ -164,3 +165,16 @@ def test_a_few_undefined_draws_are_left_out_and_many_void_the_interval() -> None
     assert np.isnan(percentile_interval(draws)).all()
     assert np.isnan(percentile_interval([])).all()
     assert np.isnan(percentile_interval([math.nan] * 3)).all()
+
+
+def test_the_interval_of_a_mean_of_two_estimates() -> None:
+    """Of independent ones the squares of both sides are added; of alike ones the sides; NaN if an interval is unknown."""
+    values, ends = [0.5, 0.75], [[0.25, 0.625], [0.625, 1.0]]
+    crossed = np.array([[0.4, 0.6, 0.4, 0.6], [0.7, 0.7, 0.8, 0.8]])
+    independent = (0.625 - math.hypot(0.25, 0.125) / 2, 0.625 + math.hypot(0.125, 0.25) / 2)
+    assert mean_interval(values, ends, crossed, unknown=1.0) == pytest.approx(independent)
+    assert mean_interval(values, ends, crossed[[0, 0]], unknown=0.0) == pytest.approx((0.4375, 0.8125))
+    for unknown, expected in ((0.0, independent), (1.0, (0.4375, 0.8125))):
+        constant = [[0.5, 0.5, 0.5], [0.7, 0.8, math.nan]]
+        assert mean_interval(values, ends, constant, unknown=unknown) == pytest.approx(expected)
+    assert np.isnan(mean_interval(values, [[math.nan, math.nan], ends[1]], crossed, unknown=0.0)).all()

@@ -17,7 +17,7 @@ from undertow.metrics.sentence_scores import COMBINED
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.arrays import Bools, Codes, Floats, divide, t_quantile
 from undertow.stats.classification.roc import auroc, auroc_draws, auroc_p_value, n_mixed
-from undertow.stats.intervals.cluster_errors import influence_variance, spread_interval
+from undertow.stats.intervals.cluster_errors import influence_variance, mean_interval, spread_interval
 from undertow.stats.significance.sign_flip import JackknifeReplicates, flip_p_values
 from undertow.types import Result
 
@@ -162,12 +162,12 @@ class ScoreTable:
         return self.result(name, value, low=low, high=high, unit=unit, note=self.why(low), **numbers)
 
     def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
-        """95% interval from bootstrap draws; for a share of 0 or 1 the exact bound for that many clusters, if it is wider.
+        """95% interval from bootstrap draws; for a share of 0 or 1 the exact bound for the clusters of the smaller kind, if it is wider.
 
         A bootstrap of hits only has no variance, but if all of k independent clusters hit, a share of 0.025^(1/k) is still possible
         (Clopper and Pearson 1934). Other constant draws give no interval.
         """
-        n_clusters = len(np.unique(self.cluster))
+        n_clusters = self.min_clusters if share else len(np.unique(self.cluster))
         if self.min_clusters < MIN_CLUSTERS or not len(draws):
             return math.nan, math.nan
         if share and value in (0.0, 1.0):
@@ -217,17 +217,27 @@ class ScoreTable:
         counts = weights @ np.bincount(self.cluster, minlength=n_clusters).astype(np.float64)
         return divide(sums, counts)
 
-    def balanced(self, name: str, calls: Bools, drawn: Bools | None = None) -> Result:
-        """Balanced accuracy of calls [sentence]; `drawn` as in `mean`."""
-        kinds = (self.positive, ~self.positive)
+    def balanced_draws(self, calls: Bools) -> Floats:
+        """Balanced accuracy in each draw [draw] of calls that were refitted in it [draw, sentence]."""
+        kinds = ((self.positive, calls), (~self.positive, ~calls))
+        first, second = (self.where(kind)._means(right[:, kind], self.weights) for kind, right in kinds)
+        return (first + second) / 2
+
+    def balanced(self, name: str, calls: Bools, refitted: Floats | None = None, **numbers: Any) -> Result:
+        """Balanced accuracy of calls [sentence], with the interval of the mean of two rates, or that of its `refitted` draws if wider."""
         if not self.has_both_kinds:
-            return self.result(name, math.nan, null_value=math.nan, note=ONE_KIND)
+            return self.result(name, math.nan, null_value=math.nan, note=ONE_KIND, **numbers)
         right = (calls == self.positive).astype(np.float64)
-        in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
-        draws = np.mean([self.where(kind)._means(in_draws[..., kind], self.weights) for kind in kinds], axis=0)
-        value = sum(float(right[kind].mean()) for kind in kinds) / 2
-        low, high = self.interval(draws, value)
-        return self.result(name, value, low=low, high=high, note=self.why(low))
+        parts = [(self.where(kind), right[kind]) for kind in (self.positive, ~self.positive)]
+        rates = [float(hits.mean()) for _, hits in parts]
+        draws = [part._means(hits, self.weights) for part, hits in parts]
+        ends = [part.interval(drawn, rate) for (part, _), drawn, rate in zip(parts, draws, rates, strict=True)]
+        low, high = mean_interval(rates, ends, draws, unknown=float(n_mixed(self.positive, self.cluster) > 0))
+        value = sum(rates) / 2
+        if refitted is not None:
+            others = spread_interval(value, refitted, self.min_clusters, share=0 < value < 1)
+            low, high = np.clip([np.minimum(low, others[0]), np.maximum(high, others[1])], 0.0, 1.0).tolist()
+        return self.result(name, value, low=low, high=high, note=self.why(low), **numbers)
 
 
 def cluster_noun(table: pd.DataFrame) -> str:

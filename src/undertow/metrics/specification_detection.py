@@ -199,11 +199,11 @@ def _score_results(scored: ScoreTable, threshold: Threshold) -> Iterator[Result]
     yield from _rates(scored, threshold)
     values, drawn = scored.values, scored.fitted_draws
     above = threshold.flags(values)
-    balanced = scored.balanced("balanced_accuracy", above, None if drawn is None else threshold.flags(drawn))
     # The AUROC of binary calls is their balanced accuracy.
     is_leading = scored.score == f"{DELTA}{scored.groups[0]}"
     p = scored.p_of_area(above.astype(np.float64)) if is_leading else math.nan
-    yield replace(balanced, extras={"threshold": threshold.percent}, p=p)
+    refitted = None if drawn is None else scored.balanced_draws(threshold.flags(drawn))
+    yield scored.balanced("balanced_accuracy", above, refitted, extras={"threshold": threshold.percent}, p=p)
     area = scored.area()
     if scored.score != COMBINED:
         yield _held_out(scored)
@@ -230,16 +230,12 @@ def _held_out(scored: ScoreTable) -> Result:
     known = np.isfinite(thresholds)
     part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
     chosen = float(np.median(thresholds[known])) if known.any() else math.nan
-    result = part.balanced("held_out_balanced_accuracy", calls[known])
-    result = replace(result, low=math.nan, high=math.nan, extras={"threshold": chosen})
+    weights = part.weights[: N_REFITS if part.min_clusters >= MIN_CLUSTERS else 0]
+    draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
+    result = part.balanced("held_out_balanced_accuracy", calls[known], draws, extras={"threshold": chosen})
     if not known.any() and scored.has_both_kinds:
         return replace(result, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
-    if not math.isfinite(result.value) or part.min_clusters < MIN_CLUSTERS:
-        return result
-    weights = part.weights[:N_REFITS]
-    draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
-    low, high = part.interval(draws, result.value)
-    return replace(result, low=low, high=high, note=part.why(low))
+    return result
 
 
 def _difference(scored: ScoreTable, baseline: str) -> Result:

@@ -147,6 +147,23 @@ def spread_interval(value: float, draws: ArrayLike, n_clusters: int, *, share: b
     return value - half, value + half
 
 
+def mean_interval(values: ArrayLike, ends: ArrayLike, draws: ArrayLike, *, unknown: float) -> tuple[float, float]:
+    """95% interval (low, high) of the mean of two estimates [2] from their intervals [2, 2], which may be asymmetric.
+
+    Squares of the distances to the ends are added, with the correlation of the bootstrap draws [2, draw], or `unknown` if one does not
+    vary (Zou and Donner 2008, "Construction of confidence limits about effect measures"). NaN if an interval is.
+    """
+    estimates, numbers = as_floats(values), as_floats(draws)
+    numbers = numbers[:, ~np.isnan(numbers).any(axis=0)]
+    vary = numbers.shape[1] > 0 and bool((np.ptp(numbers, axis=1) > 0).all())
+    correlation = float(np.asarray(np.corrcoef(numbers))[0, 1]) if vary else unknown
+    middle, sides = float(estimates.mean()), np.abs(as_floats(ends) - estimates[:, np.newaxis])
+    squares = (sides**2).sum(axis=0) + 2 * correlation * sides.prod(axis=0)
+    below, above = np.sqrt(np.maximum(squares, 0.0)).tolist()
+    low, high = middle - below / 2, middle + above / 2
+    return (low, high) if low < high else (math.nan, math.nan)
+
+
 def cluster_weights(n_clusters: int, n_draws: int, rng: np.random.Generator) -> Floats:
     """How often each cluster is drawn when as many as there are are drawn with replacement [draw, cluster].
 
