@@ -451,7 +451,6 @@ CHALLENGE = 'templates = ["In {w}, {blank} ran {where}."]\nwords = "pronouns"\n[
         (f'w = "towns.txt"\n{CHALLENGE}', "names the W list 'towns.txt'"),
         (f'{CHALLENGE}[w]\ntowns = "towns.txt"', "the challenge"),
         (f"{CHALLENGE}# {'x' * 70_000}", "the limit here is 60,000"),
-        (f"{CHALLENGE}[w]\nn = {list(range(30_000))}", "the limit here is 60,000"),
         (f"{CHALLENGE.replace('home', '{}')}[w]\nn = {list(range(9_000))}\nm = {list(range(1))}", "the challenge"),
     ],
 )

@@ -422,7 +422,6 @@ def test_sizes_are_limited_to_the_byte(site: Site, cache: Path, monkeypatch: pyt
 
 Pack = Callable[[dict[str, bytes]], bytes]
 REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
-    "nothing": (lambda _: b"", ()),
     "encrypted": (lambda files: packed(files).replace(b"\x14\0\0\0\x08", b"\x14\0\1\0\x08"), ("encrypted",)),
     "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
     "another folder": (lambda files: packed(files, folder=""), ("data/cad_v1_1_train.tsv",)),

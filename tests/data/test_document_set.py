@@ -133,13 +133,6 @@ OWN = (
 )
 
 
-def test_an_unknown_name_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:
-    named = ("'undertow-statement'", "did you mean 'undertow-statements'", "cad", ".tsv.gz")
-    assert_refused(named, load_documents, "undertow-statement")
-    for path in (str(tmp_path / "none.tsv"), written(tmp_path, OWN, "notes.txt")):
-        assert_refused((path,), load_documents, path)
-
-
 def test_rephrasings_go_to_the_documents_with_their_span(tmp_path: Path) -> None:
     pairs = (
         "span\trephrasing\tdimension\n"

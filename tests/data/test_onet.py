@@ -96,7 +96,6 @@ def test_who_is_not_rated_in_every_category_is_left_out_and_noted(tmp_path: Path
         (table([*SKILLS, row(NURSE, "Zeal", "4,12")]), "line 13: Data Value"),
         (table([*SKILLS, row(NURSE, "Writing", "3.50")]), "line 13: rates 'Writing' of 29-1141.00"),
         (table([*SKILLS, row("", "Zeal", "3")]), "line 13: O*NET-SOC Code"),
-        (table([*SKILLS, row(NURSE, "", "3")]), "line 13: Element Name"),
         (table(SKILLS) + "29-1141.00\t1.A\n", "line 13: has 2 cells"),
     ],
 )

@@ -46,7 +46,6 @@ def test_a_clause_that_can_be_said_alone_is_taken(template: str) -> None:
     ("word", "template"),
     [
         ("that", "The {occupation} gave {participant} the vase that {blank} had made."),
-        ("that, plural", "The {occupation} saw {participant} drop the vases that {blank} sold."),
         ("which", "The {occupation} sold {participant} a vase, which {blank} had made."),
         ("so that", "The {occupation} helped {participant} so that {blank} could leave."),
         ("an object", "The {occupation} left {participant} because the rain made {blank} sad."),

@@ -1,5 +1,3 @@
-"""Masses that a model did not show whole: bounds of means, slopes and gaps, against a search over everything they may be."""
-
 from __future__ import annotations
 
 import math
@@ -63,9 +61,6 @@ def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 9, width: float = 4.0, 
     return {name: (low, low + rng.uniform(0, width, shape)) for name, low in (("she", she), ("he", he))}
 
 
-# Bounds without width.
-
-
 def test_bounds_without_width_change_nothing_at_all() -> None:
     frame = table(noisy(width=0.0))
     frame.loc[3, [*GROUPS, "other_words", "she.low", "she.high", "he.low", "he.high"]] = math.nan
@@ -84,9 +79,6 @@ def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_no
         assert (one.value, one.low, one.high, one.p) == (other.value, other.low, other.high, other.p)
         assert one.extras.get("bound_low", one.value) == pytest.approx(one.value)
         assert one.extras.get("bound_high", one.value) == pytest.approx(one.value)
-
-
-# Against a search over every corner.
 
 
 def extremes(low: Floats, high: Floats, x: Floats | None = None) -> tuple[float, float]:
@@ -154,9 +146,6 @@ def check(result: Result, expected: tuple[float, float], *, shown_whole: bool) -
     assert bounds == pytest.approx(expected, abs=1e-9)
     assert ("bound_low" not in result.extras) == shown_whole
     assert bounds[0] - 1e-9 <= result.value <= bounds[1] + 1e-9
-
-
-# Intervals, and what is not touched.
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -300,9 +289,6 @@ def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
         expected = extremes(low, high, np.arange(9.0))
         extras = found["slope", group].extras
         assert (extras["bound_low"], extras["bound_high"]) == pytest.approx(expected)  # fmt: skip
-
-
-# What is told.
 
 
 def findings(frame: pd.DataFrame) -> dict[str, bool]:

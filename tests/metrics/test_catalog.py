@@ -1,5 +1,3 @@
-"""The catalog has an entry with a meaning for every measure that a run reports."""
-
 from __future__ import annotations
 
 import csv

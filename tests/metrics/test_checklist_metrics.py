@@ -1,5 +1,3 @@
-"""The checklist's measures: a log worked out by hand, planted behaviour, the definitions in exact fractions, and random answers."""
-
 from __future__ import annotations
 
 import itertools
@@ -46,8 +44,6 @@ PAPER = (
     "consistency", "bias", "preference_female", "preference_male", "switch_female_to_male", "switch_male_to_female",
     "position_bias",
 )  # fmt: skip
-
-# From readable tables to logs ----------------------------------------------------------------------------------------
 
 
 def answered(cell: str, woman: str, man: str) -> Row:
@@ -125,8 +121,6 @@ def assert_share(result: Result, asked: tuple[int, int]) -> None:
     assert result.low <= result.value <= result.high
     assert not result.note
 
-
-# By hand -------------------------------------------------------------------------------------------------------------
 
 TWELVE = """
 pair      job    F        M        S        U                            L
@@ -236,8 +230,6 @@ def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, query_type: st
         for result in read_as(evidence, query_type, greedy=greedy).values():
             assert not {"greedy", "probable"} & result.extras.keys()
 
-
-# Tests of six pairs and six occupations, by numpy and scipy -------------------------------------------------------------
 
 GAPS_OF_SIX = """
           cook  nurse  pilot  clerk  baker  tailor
@@ -369,9 +361,6 @@ def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> N
     assert one.n == 36
     expected = ratio_interval(changes, [1] * 36, np.repeat(range(6), 6), list(range(6)) * 6)
     assert (one.low, one.high) == pytest.approx((100 * expected.low, 100 * expected.high))
-
-
-# What is missing ----------------------------------------------------------------------------------------------------
 
 
 def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
@@ -509,9 +498,6 @@ def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
         assert_share(found[name], (0, 0))
         assert found[name].n_missing == 2
         assert math.isnan(found[name].p)
-
-
-# Behaviour that is planted -------------------------------------------------------------------------------------------
 
 
 SIX_JOBS = ("cook", "nurse", "pilot", "clerk", "baker", "tailor")
@@ -714,9 +700,6 @@ def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
     assert (result.n, result.n_missing) == (2, 2)
 
 
-# Wordings and models -------------------------------------------------------------------------------------------------
-
-
 def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
     """Wherever it stands in the log, and as a number: 9 is below 10."""
     head = "pair job F M S U"
@@ -748,9 +731,6 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
     other = by_key([one for one in results if one.group["model"] == "another"])["choice_gap", "all", WITHOUT]
     assert (other.value, other.n) == (-100, 2)
     assert not [name for name in other.extras if name.startswith("wording")]
-
-
-# Rules ---------------------------------------------------------------------------------------------------------------
 
 
 def drawn(seed: int, n_pairs: int = 6, parts: int = 5, context: str = WITH) -> list[Row]:
@@ -895,9 +875,6 @@ def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
     assert wide["tie_rate", "all", WITH].value > likely["tie_rate", "all", WITH].value
 
 
-# What must change nothing, and what mirrors --------------------------------------------------------------------------
-
-
 def numbers(result: Result) -> list[float]:
     return [result.value, result.low, result.high, result.n, result.n_missing, result.p]
 
@@ -911,9 +888,6 @@ def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:
         # The correlation is tested by random shuffles of the columns.
         kept = -1 if key[0].endswith("correlation") else None
         assert numbers(found[key])[:kept] == pytest.approx(numbers(expected[key])[:kept], nan_ok=True), key
-
-
-# Attributes ----------------------------------------------------------------------------------------------------------
 
 
 def of_attribute(woman: str, man: str, attribute: str, subject: str, cell: str, **more: str) -> list[Row]:
@@ -1007,8 +981,6 @@ def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
     assert (found.n_missing, found.null_value) == (1, 50)
     assert found.extras == {"ties": 1, "ties_percent": 20}
 
-
-# Who was granted more, and who is chosen ------------------------------------------------------------------------------
 
 OF_GRANTS = """
 pair      job    S    granted  with
@@ -1141,9 +1113,6 @@ def test_exchanged_attributes_are_a_control_and_the_same_for_both_are_tested(tmp
     assert found["choice_gap_difference", "all", "with less swapped"].p == 1
 
 
-# Answers that are none ------------------------------------------------------------------------------------------------
-
-
 def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     """Of 6 pairs and 6 jobs, in both orders: each man's question of three pairs is refused, and one choice is left empty."""
     lines = ["pair job F M S U"]
@@ -1187,9 +1156,6 @@ def test_ties_and_refusals_are_neither_yes_nor_no(
         assert detail["no_of_asked"] == (no[at] + 100 - other) / 2
         answered = 0 if math.isnan(ties[at]) else 1
         assert detail["ties_percent"] == (ties[at] / 2 if answered else 0)
-
-
-# Correlations over occupations ---------------------------------------------------------------------------------------
 
 
 def test_choices_that_follow_who_works_there(tmp_path: Path) -> None:

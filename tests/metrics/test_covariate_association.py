@@ -1,5 +1,3 @@
-"""Slopes of tables that a hand can work out and of tables that say nothing."""
-
 from __future__ import annotations
 
 import math
@@ -62,9 +60,6 @@ def numbers(result: Result) -> list[float]:
 
 def same(found: Result, expected: Result) -> bool:
     return np.array_equal(numbers(found), numbers(expected), equal_nan=True)
-
-
-# By hand ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
@@ -216,29 +211,6 @@ def test_a_slope_is_per_unit_where_w_counts_by_its_number() -> None:
     assert same(*effects), "an effect knows no order"
 
 
-def test_an_unordered_list_has_means_and_effects_and_no_line() -> None:
-    results = audit(table(some_masses()), covariates={"date": {"scale": "none"}})
-    assert {measure for measure, _ in results} == {"mean_mass", "w_effect"}
-    assert results["w_effect", "she"].q < 0.05
-    assert same(results["w_effect", "she"], audit(table(some_masses()))["w_effect", "she"])
-
-
-def test_a_list_of_four_values_claims_no_drift_and_says_why() -> None:
-    """However steep: four values cannot tell a trend from a slow wave. That they matter at all can be told."""
-    results = audit(table(some_masses(n_w=4)))
-    for key in (("slope", "she"), ("slope", "he"), ("slope_gap", "she-he"), ("slope_log_odds", "she")):
-        result = results[key]
-        assert np.isnan([result.low, result.high, result.p, result.q]).all()
-        assert "4 W values" in result.note
-        assert "at least 8" in result.note
-        assert "detectable_slope" not in result.extras
-    assert results["slope", "she"].value == pytest.approx(
-        np.polyfit(range(4), some_masses(n_w=4)["she"].mean(axis=0), 1)[0]
-    )
-    assert results["slope", "she"].extras["sentences_low"] < results["slope", "she"].value
-    assert results["w_effect", "she"].p < 0.05
-
-
 @pytest.mark.parametrize(("n_clusters", "told"), [(5, "5 sentences"), (1, "1 sentence")])
 def test_fewer_than_six_sentences_have_no_interval_and_claim_nothing(n_clusters: int, told: str) -> None:
     results = audit(table(some_masses(n_clusters=n_clusters)))
@@ -271,9 +243,6 @@ def test_line_of_is_the_line_of_the_results() -> None:
     assert (low < line.at([0, 5])).all()
     assert (line.at([0, 5]) < high).all()
     assert math.isnan(line_of(frame[frame["w_index"] < 2], "she").slope)
-
-
-# Missing and degenerate ---------------------------------------------------------------------------------------------
 
 
 def test_missing_rows_are_counted_and_left_out_and_zeros_stay() -> None:
@@ -388,16 +357,6 @@ def test_sentences_that_do_not_connect_the_values_have_no_test() -> None:
     assert "Sentences do not connect" in slope.note
 
 
-def test_a_row_with_a_reason_is_missing_whatever_its_masses_say() -> None:
-    masses = some_masses()
-    frame = table(masses)
-    frame.loc[:5, "missing_reason"] = "not asked"
-    emptied = frame.copy()
-    emptied.loc[:5, ["she", "he", "other_words"]] = math.nan
-    assert repr(audit(frame)) == repr(audit(emptied))
-    assert audit(frame)["mean_mass", "other_words"].n_missing == 6
-
-
 def test_clusters_without_a_scored_row_take_no_part() -> None:
     masses = some_masses(n_clusters=6)
     missing_reason = {group: np.vstack([mass, np.full((20, 10), math.nan)]) for group, mass in masses.items()}
@@ -423,18 +382,6 @@ def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> Non
     )
 
 
-def test_two_w_values_have_means_and_no_slope() -> None:
-    results = audit(table(some_masses(n_w=2)))
-    for measure in ("slope", "pearson_r", "slope_log_odds", "w_effect"):
-        result = results[measure, "she"]
-        assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
-        assert "2 W values" in result.note
-        assert "at least 3" in result.note
-    assert not {"detectable_slope", "sentences_low"} & results["slope", "she"].extras.keys()
-    mean = results["mean_mass", "she"]
-    assert mean.low < mean.value < mean.high
-
-
 def test_nothing_scored_gives_nothing_and_says_so() -> None:
     results = audit(table({group: np.full((3, 4), math.nan) for group in ("she", "he")}))
     assert len(results) == 13
@@ -442,14 +389,6 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
         assert (result.n, result.n_missing) == (0, 12)
         assert result.note.startswith("None of the 12 rows has a value for ")
-
-
-def test_other_prob_that_cannot_be_read_leaves_the_groups_alone() -> None:
-    frame = table(some_masses())
-    results = audit(frame.assign(other_words=math.nan))
-    assert math.isnan(results["mean_mass", "other_words"].value)
-    assert results["mean_mass", "other_words"].n_missing == len(frame)
-    assert numbers(results["slope", "she"]) == numbers(audit(frame)["slope", "she"])
 
 
 @pytest.mark.parametrize("mass", [0.0, 33.3])
@@ -513,9 +452,6 @@ def test_an_infinite_mass_is_refused_by_its_row() -> None:
     frame.loc[3, "he"] = math.inf
     with pytest.raises(UndertowError, match="'he', row 4"):
         audit(frame)
-
-
-# What must not matter -----------------------------------------------------------------------------------------------
 
 
 def test_the_seed_is_of_the_flips_of_effects_alone() -> None:

@@ -1,5 +1,3 @@
-"""Two W in one text: texts, effects over the other list, and the interaction, by hand and by statsmodels."""
-
 from __future__ import annotations
 
 import itertools

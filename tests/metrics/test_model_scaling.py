@@ -1,5 +1,3 @@
-"""Detection against drift and size over several models: points, ranks, and an exact p."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Scores of a few sentences worked out by hand, what has no number and why, and what holds of any masses."""
-
 from __future__ import annotations
 
 import math
@@ -248,8 +246,6 @@ def test_features_by_hand() -> None:
     # Half of what masses are rounded to stands for nothing at all, so that a logarithm can be taken.
     assert found[1, 0] == pytest.approx(math.log(0.0005))
 
-
-# What holds of any masses --------------------------------------------------------------------------------------------
 
 shares = st.lists(st.integers(0, 20), min_size=3, max_size=3).filter(any)
 sentences = st.lists(st.tuples(shares, shares), min_size=1, max_size=6)

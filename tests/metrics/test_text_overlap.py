@@ -1,5 +1,3 @@
-"""Overlap of texts: words of many scripts, token F1 and METEOR by hand, BLEU by sacrebleu, WordNet where there is one."""
-
 from __future__ import annotations
 
 import unicodedata

@@ -1,5 +1,3 @@
-"""Scores of the four tasks by hand: label measures, overlap of texts, baselines, what is missing, what an interval is over."""
-
 from __future__ import annotations
 
 import math
@@ -71,9 +69,6 @@ def diagnosed(said: Mapping[str, Sequence[str]], golds: Sequence[str], **more: A
 YES_NO = ["Yes", "No"]
 TWO_WORDINGS = {"w1": ["Yes", "Yes", "No", "No"], "w2": ["Yes", "No", "Yes", "maybe"]}
 GOLDS = ["Yes", "Yes", "No", "No"]
-
-
-# Labels.
 
 
 def test_diagnosis_by_hand() -> None:
@@ -172,9 +167,6 @@ def test_settings_are_kept_apart() -> None:
         assert only(found, "exact_match", **{name: str(level) for name, level in group.items()}).value == 20.0 * n
 
 
-# What is missing.
-
-
 def test_missing_answers_are_left_out_and_counted() -> None:
     """Not wrong ones: of the scored, three of four are right, all three Yes among them."""
     frame = diagnosed({"w1": ["Yes", "Yes", "Yes", "Yes", ""]}, ["Yes", "Yes", "Yes", "No", "No"])
@@ -243,8 +235,6 @@ def test_prompts_that_lost_examples_are_counted() -> None:
     assert extras["shortened_percent"] == 25.0
     assert extras["other_words_percent"] == 25.0
 
-
-# Texts.
 
 PAIRS = [
     ("women lack all sense today", "women lack all sense tomorrow"),
@@ -337,9 +327,6 @@ def test_a_copy_is_no_better_than_a_copy() -> None:
     assert found.extras["above_low"] < 0 < found.extras["above_high"]
 
 
-# Baselines on the texts that are scored.
-
-
 def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
     """Two of three texts are scored, one of either label: of the third nobody says anything."""
     frame = diagnosed({"w1": ["Yes", "Yes", "No"]}, ["Yes", "No", "No"])
@@ -380,9 +367,6 @@ def test_a_score_beside_a_guess_is_tested_exactly() -> None:
     assert found.p == pytest.approx(2 * stats.binom.cdf(0, 44, 1 / 11))
 
 
-# Intervals.
-
-
 @pytest.mark.parametrize("n", [6, 30])
 @pytest.mark.parametrize("right", [True, False])
 def test_where_a_bootstrap_has_no_width_the_interval_is_clopper_and_pearsons(n: int, *, right: bool) -> None:
@@ -419,25 +403,10 @@ def test_texts_of_a_cluster_are_one() -> None:
     assert (eight.low, eight.high) == pytest.approx((80 - 80 * reach, 80 + 20 * reach), abs=1e-5)
 
 
-def test_intervals_are_over_documents_and_more_wordings_do_not_narrow_them() -> None:
-    rng = np.random.default_rng(0)
-    golds = ["Yes"] * 40
-    answers = rng.choice(["Yes", "No"], 40).tolist()
-    few, many = (
-        only(told(diagnosed({f"w{at}": answers for at in range(n)}, golds), DIAGNOSIS, YES_NO), "accuracy")
-        for n in (1, 12)
-    )
-    assert few.low < few.high
-    assert (few.low, few.high) == (many.low, many.high)
-
-
 def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS)
     with pytest.raises(UndertowError, match=r"manifest\.json: is corrupt \(its design does not say labels\)"):
         results(frame, ManifestFacts({"task": DIAGNOSIS}, "manifest.json", "its design"), 0)
-
-
-# Wordings by name.
 
 
 def test_every_wording_has_its_score_interval_and_rank() -> None:
@@ -475,9 +444,6 @@ def test_draws_of_a_wording_are_taken_together() -> None:
     ]
     table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, ["accuracy"])
     assert table[["score", "n"]].to_numpy().tolist() == [[50.0, 12]]
-
-
-# One correction for all tests of a run.
 
 
 def test_dimensions_are_tested_against_texts_dealt_at_random_unless_they_are_few() -> None:

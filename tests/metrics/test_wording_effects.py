@@ -1,5 +1,3 @@
-"""What wordings do to scores, by hand: effects of slots with their p and q, and shares of variance of crossed designs."""
-
 from __future__ import annotations
 
 import math
@@ -63,9 +61,6 @@ def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: st
 
 
 EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
-
-
-# Shares of variance.
 
 
 def test_shares_of_models_wordings_and_examples_by_hand() -> None:
@@ -157,9 +152,6 @@ def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
     assert {one.group["source"] for one in found} == {"wording", "interactions"}
     assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
     assert shares(scoring(50)) == {}
-
-
-# Slots.
 
 
 def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
@@ -314,8 +306,6 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
     assert slot_table(frame, score_answers(frame, DESIGN), "accuracy").empty
 
 
-# Slots that do not vary alone.
-
 WORDS = (("bias", "text"), ("toxicity", "previous text"))
 
 
@@ -400,9 +390,6 @@ def test_shares_of_slots_that_change_together_are_of_them_together() -> None:
     assert found == {
         "slot a + c": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
     }  # fmt: skip
-
-
-# By dimension.
 
 
 def by_dimension(n: int, moved: str = "politics") -> pd.DataFrame:

@@ -1,5 +1,3 @@
-"""P(Yes) of bias diagnosis by hand: recall by dimension, AUROC, best threshold, Brier score, calibration."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Processes side by side in one cache and one folder: no answer is lost or crossed, none waits for ever, each ends as it would alone."""
-
 from __future__ import annotations
 
 import fcntl

@@ -1,5 +1,3 @@
-"""Names, words and values of a file that end lines, move cursors or mark up text: no output takes them for something that it says."""
-
 from __future__ import annotations
 
 import csv

@@ -1,5 +1,3 @@
-"""Inputs made to harm: sizes that lie, nesting without end, pipes in the place of files, archives that reach elsewhere."""
-
 from __future__ import annotations
 
 import contextlib

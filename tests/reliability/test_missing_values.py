@@ -1,5 +1,3 @@
-"""No number that was not measured: what cannot be had is NaN with a reason, all the way to the page, and no finding is claimed."""
-
 from __future__ import annotations
 
 import contextlib

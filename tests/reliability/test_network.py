@@ -1,5 +1,3 @@
-"""Every fault of a network, for all that is fetched over one: answers of a server, a model through pip, published files."""
-
 from __future__ import annotations
 
 import hashlib

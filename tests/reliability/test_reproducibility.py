@@ -1,5 +1,3 @@
-"""The same question to the same model has the same answer: in any process, order, place, locale or time zone, to the last digit."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What was written in a reader's format, whatever its texts, is read back exactly; nothing of a good input is lost or changed."""
-
 from __future__ import annotations
 
 import atexit

@@ -1,5 +1,3 @@
-"""What comes from elsewhere is read and never run: no pickle, no code of a model's, no template that reaches out, no path that climbs."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""What holds of every figure: its words can be read, names in it are text, it is the same file every time, and odd data is refused."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Agreement over cells: by hand, by loops over documents and draws, BLEU by sacrebleu, intervals that cover."""
-
 from __future__ import annotations
 
 import itertools
@@ -89,15 +87,6 @@ def test_documents_of_a_cluster_are_no_independent_evidence() -> None:
     assert math.isnan(mean_over_cells(many, UNIT, np.repeat(np.arange(4), 12)).low)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 30])
-def test_documents_that_do_not_differ_have_no_interval_of_no_width(n: int) -> None:
-    low, high = astuple(mean_over_cells(np.full((n, 2), 0.5), UNIT))[1:3]
-    assert math.isnan(low) if n < 6 else low < 0.5 < high
-
-
-# F1 ------------------------------------------------------------------------------------------------------------------
-
-
 def f1_by_loops(gold: list[int], said: list[int], positive: int | None) -> float:
     """Precision and recall of each class of gold, and the mean of their harmonic means."""
     scores = []
@@ -169,8 +158,6 @@ def test_wrong_codes_are_refused(gold: int, said: int, named: str) -> None:
         f1_over_cells([0, gold], [[0], [said]], 2, None, seed=0)
 
 
-# BLEU ----------------------------------------------------------------------------------------------------------------
-
 TEXTS = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)
 
 
@@ -212,8 +199,6 @@ def test_bleu_of_missing_answers() -> None:
     assert one.value == pytest.approx(found.value)
     assert np.isnan([one.low, one.high]).all()
 
-
-# Chance --------------------------------------------------------------------------------------------------------------
 
 UNEVEN = [0, 0, 0, 1, 2]
 

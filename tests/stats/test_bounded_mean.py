@@ -1,5 +1,3 @@
-"""Means of bounded numbers: Clopper and Pearson's interval of shares, closed forms of sums of exponentials, and coverage."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from undertow.stats import point_estimates
-from undertow.stats.intervals.bounded_mean import Z_95, bounded_mean, positive_chance, wilson_interval
+from undertow.stats.intervals.bounded_mean import bounded_mean, positive_chance, wilson_interval
 
 Floats = NDArray[np.float64]
 PERCENT = (0.0, 100.0)
@@ -134,7 +132,3 @@ def test_nobody_and_everybody_end_at_0_and_at_1(n: float) -> None:
     assert low == 0.0 < high < 1
     assert wilson_interval(1.0, n) == pytest.approx((1 - high, 1.0))
     assert wilson_interval(0.25, n, 0.0) == pytest.approx((0.25, 0.25))
-
-
-def test_the_quantile_is_that_of_95_percent() -> None:
-    assert pytest.approx(stats.norm.ppf(0.975), abs=1e-14) == Z_95

@@ -1,5 +1,3 @@
-"""Calibration: the arithmetic by other ways, and whether intervals hold the truth as often as they say."""
-
 from __future__ import annotations
 
 import math

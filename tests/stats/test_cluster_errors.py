@@ -1,5 +1,3 @@
-"""Errors from the influences of clusters: against scipy and statsmodels."""
-
 from __future__ import annotations
 
 import math
@@ -92,8 +90,6 @@ def test_the_interval_of_a_share_is_students_on_the_scale_of_log_odds(share: flo
 def test_without_an_error_there_is_no_interval(share: float, variance: float, df: float) -> None:
     assert np.isnan(share_interval(share, variance, df)).all()
 
-
-# The delete-a-group jackknife.
 
 RNG = np.random.default_rng(0)
 

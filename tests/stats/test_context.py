@@ -1,5 +1,3 @@
-"""Point estimates alone: the same values, and nothing drawn; statistics and figures end where their caller wants them to."""
-
 from __future__ import annotations
 
 import threading
@@ -68,9 +66,6 @@ def test_values_are_what_they_are_without_it() -> None:
         assert repr((one.value, one.sd, one.n)) == repr((other.value, other.sd, other.n))
         assert np.isnan([one.low, one.high, one.p]).all()
     assert repr([ask() for ask in asked]) == repr(plain), "draws that are kept are none of the context"
-
-
-# Being ended.
 
 
 class EndedError(Exception):

@@ -1,5 +1,3 @@
-"""Correlations: the textbook's r, intervals that cover where Fisher's do not, and shuffled clusters."""
-
 from __future__ import annotations
 
 import itertools

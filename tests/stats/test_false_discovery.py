@@ -1,5 +1,3 @@
-"""Benjamini-Hochberg against statsmodels, and with tests that were not made."""
-
 from __future__ import annotations
 
 import math

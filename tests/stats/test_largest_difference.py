@@ -1,5 +1,3 @@
-"""The pair of groups that differs most: Welch's t over all pairs, by random assignment and by normal errors."""
-
 from __future__ import annotations
 
 import math

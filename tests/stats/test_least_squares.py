@@ -1,5 +1,3 @@
-"""Lines agree with statsmodels and scipy, by hand where a hand can, and give up where there is nothing to say."""
-
 from __future__ import annotations
 
 import math

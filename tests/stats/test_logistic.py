@@ -1,5 +1,3 @@
-"""The fit agrees with a general minimiser of the loss as it is written down; held-out scores never saw their cluster."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Crossed designs: intervals by hand, against statsmodels and by simulation."""
-
 from __future__ import annotations
 
 import math
@@ -37,9 +35,6 @@ def same(one: Estimate, other: Estimate) -> bool:
     return one.n == other.n and bool(
         np.allclose([one.value, one.low, one.high], [other.value, other.low, other.high], rtol=1e-9, equal_nan=True)
     )
-
-
-# Ratios by hand ------------------------------------------------------------------------------------------------------
 
 
 def test_pairs_of_one_occupation_have_wilsons_interval() -> None:
@@ -173,9 +168,6 @@ def test_nothing_counts() -> None:
         assert np.isnan([estimate.value, *limits(estimate)]).all()
 
 
-# Against statsmodels -------------------------------------------------------------------------------------------------
-
-
 def by_statsmodels(fit: OLS, rows: Codes, columns: Codes) -> tuple[float, float]:
     """Variances of cells, rows and columns by statsmodels, put together, with degrees of freedom of those that add."""
     n, cells = len(rows), rows * 1000 + columns
@@ -204,12 +196,6 @@ def test_ratios_are_clustered_as_by_statsmodels(is_half: bool) -> None:
     half = stats.t.ppf(0.975, df) * math.sqrt(variance)
     assert limits(estimate) == pytest.approx((estimate.value - half, estimate.value + half))
     assert estimate.p == pytest.approx(2 * stats.t.sf(abs(estimate.value - 2) / math.sqrt(variance), df))
-
-
-# Invariances ---------------------------------------------------------------------------------------------------------
-
-
-# Differences ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_difference_of_the_same_items_is_the_mean_of_differences() -> None:
@@ -272,9 +258,6 @@ def test_means_without_a_change_have_a_width_where_it_is_known_how_far_others_ma
     assert found.p == 1
 
 
-# Lines ---------------------------------------------------------------------------------------------------------------
-
-
 def jackknife(of: Callable[[NDArray[np.bool_]], Floats], codes: Codes) -> Floats:
     """Variances by leaving out each cluster [coefficient]."""
     left = np.array([of(codes != one) for one in np.unique(codes)])
@@ -335,9 +318,6 @@ def parts_of(line: CrossedLine) -> tuple[Estimate, ...]:
     return line.slope, line.intercept, line.explained
 
 
-# Coverage ------------------------------------------------------------------------------------------------------------
-
-
 # Of 2,500 runs at 95% the share has a standard error of .44 percent; bands are widened by two of them.
 RUNS = 2500
 SLACK = 0.009
@@ -385,9 +365,6 @@ def test_differences_whose_columns_have_gaps_are_found_in_5_of_100(n_columns: in
     assert found / 600 <= 0.07 + 0.01
     assert held / 600 >= 0.93 - 0.01
     assert alone / 600 > 0.12
-
-
-# Refusals ------------------------------------------------------------------------------------------------------------
 
 
 def test_wrong_input_is_refused() -> None:

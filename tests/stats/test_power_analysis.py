@@ -1,5 +1,3 @@
-"""What is called detectable is found in 8 of 10 fresh audits, by the test that decides."""
-
 from __future__ import annotations
 
 import math

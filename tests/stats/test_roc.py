@@ -1,5 +1,3 @@
-"""Detection: rates, curves and AUROC by hand and by brute force, draws as reweighted data, thresholds held out, honest p."""
-
 from __future__ import annotations
 
 import itertools

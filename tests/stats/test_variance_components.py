@@ -1,5 +1,3 @@
-"""Shares of variance by hand, by loops over cells and by another fit, and nothing where nothing differs."""
-
 from __future__ import annotations
 
 import itertools
@@ -79,8 +77,6 @@ def test_a_spread_by_rounding_is_none() -> None:
     assert variance_shares(scores, [0, 1], [0, 0])["wording"] == pytest.approx(100 / 3, rel=1e-5)
 
 
-# Slots ---------------------------------------------------------------------------------------------------------------
-
 FACTORIAL = np.array(list(itertools.product(range(3), range(2), range(4))))
 
 
@@ -138,7 +134,6 @@ def test_population_sd_is_the_one_of_the_paper() -> None:
     [
         (list(itertools.product(range(2), range(3), range(2))), [(0,), (1,), (2,)]),
         ([(0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)], [(0, 1), (2,)]),
-        ([(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)], [(0, 1), (2,)]),
         ([(0, 0, 0), (1, 1, 1)], [(0, 1, 2)]),
         # Two pairs that change together, each by itself.
         ([(a, b, a, b) for a in range(2) for b in range(2)], [(0, 2), (1, 3)]),
@@ -207,7 +202,6 @@ def test_groups_without_a_spread_explain_everything_and_a_small_one_is_no_roundi
         ([1.0, 2.0, 3.0], ["a", "a", "a"]),
         ([1.0, 2.0, 3.0], ["a", "b", "c"]),
         ([5.0, 5.0, 5.0, 5.0], ["a", "a", "b", "b"]),
-        ([0.0, 0.0, 0.0, 0.0], ["a", "a", "b", "b"]),
         ([0.3, 0.1 + 0.2, 0.3, 0.3], ["a", "a", "b", "b"]),  # differs by rounding only
     ],
 )
