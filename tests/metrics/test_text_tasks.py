@@ -154,19 +154,6 @@ def test_dimensions_have_rows_of_each_class_and_of_all_together() -> None:
     }  # fmt: skip
 
 
-def test_settings_are_kept_apart() -> None:
-    """Model, number of examples, sampling and decoding: each has its own score."""
-    settings = [
-        ("a", 0, "none", "greedy"), ("b", 0, "none", "greedy"), ("a", 5, "random", "greedy"), ("a", 5, "weak-oracle", "greedy"),
-        ("a", 0, "none", "exact"),
-    ]  # fmt: skip
-    groups = [dict(zip(("model", "shots", "sampling", "decoding"), one, strict=True)) for one in settings]
-    frames = [identified(["race"] * n + ["age"] * (5 - n), ["race"] * 5, **one) for n, one in enumerate(groups)]
-    found = told(pd.concat(frames, ignore_index=True), IDENTIFICATION, DIMENSIONS)
-    for n, group in enumerate(groups):
-        assert only(found, "exact_match", **{name: str(level) for name, level in group.items()}).value == 20.0 * n
-
-
 def test_missing_answers_are_left_out_and_counted() -> None:
     """Not wrong ones: of the scored, three of four are right, all three Yes among them."""
     frame = diagnosed({"w1": ["Yes", "Yes", "Yes", "Yes", ""]}, ["Yes", "Yes", "Yes", "No", "No"])
