@@ -27,7 +27,7 @@ else:
     Floats: TypeAlias = Any
 from undertow.errors import UndertowError, on_one_line
 
-SCORING_VERSION = 8
+SCORING_VERSION = 9
 """Increment when scoring changes, so that cached answers of older versions are ignored."""
 
 AS_SERVED = "as served"

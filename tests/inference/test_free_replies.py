@@ -24,6 +24,7 @@ from helpers.served_models import (
     llama_server,  # noqa: F401  # a fixture
     model_at,
     quick,  # noqa: F401  # a fixture
+    saying,
     stored,
 )
 from helpers.shared_folders import made_once
@@ -48,6 +49,7 @@ from undertow.types import (
     UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
+    GeneratedQuery,
     GenerateQuery,
     MultipleChoiceQuery,
     Option,
@@ -211,10 +213,10 @@ def said(text: Any, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"content": text}, "finish_reason": "stop", **more}]}
 
 
-def reply_read(body: Any, status: int = 200) -> Answer:
+def reply_read(body: Any, status: int = 200, query: GeneratedQuery = YES_OR_NO) -> Answer:
     """What is read in a server's reply."""
     with serving(lambda asked: Reply(body, status)) as seen:
-        return stored(model_at(seen.url), [YES_OR_NO], TEXT).scores.answers[0]
+        return stored(model_at(seen.url, retries=0), [query], TEXT).scores.answers[0]
 
 
 def shown(*pairs: tuple[str, float]) -> dict[str, Any]:
@@ -231,6 +233,15 @@ def test_log_probabilities_of_the_first_token_bound_the_answer() -> None:
     assert answer.reply is not None
     assert (answer.reply.low_prob, answer.reply.high_prob) == pytest.approx((0.65, 0.80))
     assert math.isnan(answer.logprobs_nats[0])  # a bound is no probability
+    spellings = tuple(
+        Option("female" if "s" in word.lower() else "male", (word,)) for word in ("she", "He", "She", "he")
+    )
+    pronoun = GenerateQuery("In 1953, ___ was a teenager.", spellings, 20, chat=True)
+    tops = shown(("She", 0.6), (" she", 0.05), ("He", 0.25))
+    for text, bounds in (("She", (0.65, 0.75)), ("Who? She", (math.nan, math.nan))):  # the second after other tokens
+        reply = reply_read(said(text, logprobs=tops), query=pronoun).reply
+        assert reply is not None
+        assert (reply.low_prob, reply.high_prob) == pytest.approx(bounds, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -259,10 +270,13 @@ def test_reply_without_an_answer_is_missing_with_its_reason_and_is_replayed(
     assert read_answer(YES_OR_NO, replayed_answer(row, 2)) == answer
 
 
-@pytest.mark.parametrize(("n_tokens", "expected"), [(3, 3), (None, 256), (0, 256)])
-def test_a_full_context_cuts_a_reply_before_its_limit(n_tokens: int | None, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("finish", "n_tokens", "expected"),
+    [("length", 3, 3), ("max_tokens", None, 256), ("FinishReason.MAX_TOKENS", 0, 256), (None, 256, 256)],
+)
+def test_a_full_context_cuts_a_reply_before_its_limit(finish: str | None, n_tokens: int | None, expected: int) -> None:
     usage = {} if n_tokens is None else {"usage": {"prompt_tokens": 5, "completion_tokens": n_tokens}}
-    answer = reply_read(said("Yes. It", finish_reason="length") | usage)
+    answer = reply_read(said("Yes. It", finish_reason=finish) | usage)
     assert (answer.text, answer.cut_at_tokens) == ("Yes", expected)
 
 
@@ -273,6 +287,16 @@ def test_spellings_of_a_word_are_one_word(reply: str) -> None:
     answer = read_answer(query, Answer((math.nan,) * 5, math.nan, text=reply))
     assert answer.text == "she"
     assert answer.logprobs_nats == pytest.approx((math.nan, 0.0, math.nan, -math.inf, -math.inf), nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [("Yes, she", {"finish_reason": "error"}), ("Yes, she", {"error": {"code": 502}}), ("", {"finish_reason": None})],
+)
+def test_reply_that_ends_with_an_error_is_requested_again(text: str, more: Mapping[str, Any]) -> None:
+    with serving(saying(said(text, **more), said("No."))) as seen:
+        (answer,) = stored(model_at(seen.url), [YES_OR_NO], TEXT).scores.answers
+    assert (answer.text, len(seen.requests)) == ("No", 2)
 
 
 @pytest.mark.parametrize(

@@ -316,9 +316,46 @@ def test_space_that_a_server_strips_from_its_tokens_is_that_of_the_text() -> Non
         (completion(steps, "was she."), 0.5),
         (completion([*steps, ("</s>", {"</s>": 0.9})], "was she.", "stop"), 0.5),
         (completion(steps, "wasshe."), 0.5 / 3),
-        (completion(steps, "something else"), 0.5 / 3),
     ):
         assert probs(answer_to(prompt(), body))[0] == pytest.approx(prob)
+
+
+WORD, DOT = ("She", {"She": 0.6, "He": 0.25}), (".", {".": 0.9, "He": 0.05})
+THOUGHT = [("Hmm", {"Hmm": 0.9}), (" he", {" he": 0.7, " she": 0.2}), ("</think>", {"</think>": 0.9})]
+NUMBERED = chat_completion([("token_id:7941", {"token_id:7941": 0.6, "token_id:1": 0.25})], "She")
+CAPITALS = (Option("female", ("She",)), Option("male", ("He",)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "text", "words"),
+    [
+        ([WORD], "She.", ""),  # only the first tokens are shown
+        ([WORD], "She was.", ""),
+        ([WORD], "She or He.", "first tokens only"),
+        ([WORD], "Shelf", "first tokens only"),
+        ([("The", {"The": 0.9})], "The word is She.", "first tokens only"),
+        ([("<s>", {"<s>": 0.9}), WORD], "She", ""),
+        ([*THOUGHT, WORD], "She", "other tokens"),
+        ([*THOUGHT, ("Someone", {"Someone": 0.9})], "Someone", "other tokens"),
+        ([("bytes:\\x53\\x68\\x65", {"bytes:\\x53\\x68\\x65": 0.6, "bytes:He": 0.1}), DOT], "She.", ""),
+        ([WORD, ("\N{REPLACEMENT CHARACTER}", {"\N{REPLACEMENT CHARACTER}": 0.9})], "She \N{SNOWMAN}", ""),
+    ],
+)
+def test_answer_is_read_only_in_tokens_that_spell_it(steps: Steps, text: str, words: str) -> None:
+    for shape, chat in SHAPES:
+        good, body = shape([WORD], finish="stop"), shape(steps, text, "stop")
+        queries = [prompt(name, chat=chat, options=CAPITALS) for name in ("prompt 0", "prompt 1")]
+        with serving(replying({"prompt 0": good, "prompt 1": body})) as seen:
+            first, second = answers_of(model_at(seen.url, concurrency=1), queries)
+            if words == "other tokens":  # as of all answers
+                refusal(model_at(seen.url), queries[1:], words, "--protocol text")
+        assert probs(first) == pytest.approx([0.6, 0.25])
+        if words:
+            assert words in one_sentence(second)
+            assert "--protocol text" in str(second)
+        else:
+            assert probs(second)[0] == pytest.approx(0.6)
+            assert second.text == text
 
 
 def test_options_that_are_equal_or_several_words_have_no_number_and_ambiguous_ones_are_missing() -> None:
@@ -471,6 +508,7 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
         (error(429, "You exceeded your quota", code="insufficient_quota"), ["429"]),
         (legacy([("<think>", {"<think>": 1.0}), (" she", {" she": 0.9, " he": 0.1})]), ["<think>", "--protocol text"]),
         (GOOD | {"choices": [{"text": "she", "logprobs": None, "finish_reason": "length"}]}, ["--protocol text"]),
+        (NUMBERED, ["by number", "--protocol text"]),
     ],
 )
 def test_refusal_is_one_sentence_after_one_request_each(reply: Any, words: list[str]) -> None:
@@ -494,6 +532,8 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
         error(400, "no", code="content_filter"),
         error(400, "too long", code="context_length_exceeded"),
         Reply(with_choice({"text": "sh", "logprobs": None, "finish_reason": "content_filter"})),
+        Reply(with_choice({"finish_reason": "content_filter: PROHIBITED_CONTENT"})),
+        Reply(with_choice({"text": "", "finish_reason": "SAFETY"})),
     ],
 )
 def test_prompt_that_is_refused_for_itself_is_missing_and_not_asked_again(reply: Reply) -> None:
@@ -517,6 +557,7 @@ FAILURES = {
     "an empty message": Reply(
         with_choice({"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}})
     ),
+    "an error within": Reply(with_choice(CHOICE | {"finish_reason": "error", "error": {"code": 502}})),
     "late": Reply(GOOD, after_s=NEVER_S),
 }
 """Other faults, of which a run is asked again, are those of tests/reliability/test_network.py."""

@@ -338,16 +338,12 @@ class OpenAIModel:
             IncompleteResponseError: a piece is missing.
             UndertowError: this server does not show what is read.
         """
-        choice, text, finish = logprobs.answer_in(body)
+        choice, text, finish = logprobs.answer_in(body, prompt.max_tokens)
         top_logprobs = logprobs.top_logprobs_of(choice)
         if refusal := logprobs.refusal_in(finish, text):
             return refusal
         if text.lstrip().startswith(OPEN_THOUGHT):
-            if self._shows:  # other answers do not
-                return UnsupportedQueryError(logprobs.THINKS)
-            raise UndertowError(f"{self.address.host}: {logprobs.THINKS}")
-        if finish != "stop" and not text and not top_logprobs:
-            raise logprobs.IncompleteResponseError("a response with nothing in it")
+            return self._unreadable(logprobs.THINKS)
         if text and not top_logprobs:
             if self._shows:
                 raise logprobs.IncompleteResponseError("an answer without log-probabilities")
@@ -356,6 +352,9 @@ class OpenAIModel:
                 f"with --protocol {TEXT}, or choose a server and a model that do"
             )
         written = logprobs.without_end(top_logprobs, text, finish)
+        rest = logprobs.rest_of(written, text)
+        if rest is None:
+            return self._unreadable(logprobs.TOKEN_IDS if logprobs.has_token_ids(written) else logprobs.OTHER_TOKENS)
         one_hot = logprobs.is_one_hot(written)
         n_top = max((len(step.top) for step in top_logprobs), default=PAPER_TOP)
         if wanted.protocol == PAPER and not one_hot and n_top < PAPER_TOP:
@@ -366,22 +365,41 @@ class OpenAIModel:
         self._shows = self._shows or bool(top_logprobs)
         self._sightings.add(written, wanted)
         following = [*top_logprobs[1:], None]
-        steps = [
-            logprobs.step_of(*pair, wanted, ended=finish == "stop") for pair in zip(written, following, strict=False)
+        ended = finish == logprobs.STOP and not rest
+        steps: Sequence[logprobs.ServedStep] = [
+            logprobs.step_of(*pair, wanted, ended=ended) for pair in zip(written, following, strict=False)
         ]
         text = text or "".join(step.token for step in steps)
-        answer, shared = logprobs.served_answer(prompt, logprobs.add_spaces(steps, text), text, wanted.words)
+        steps = logprobs.add_spaces(steps, text)
+        if rest:
+            place = logprobs.place_that_decides(steps, rest, prompt.options)
+            if place is None:
+                return UnsupportedQueryError(logprobs.UNDECIDED)
+            steps = [steps[place]]
+        answer, shared = logprobs.served_answer(prompt, steps, text, wanted.words)
         return _Reading(answer, shared, one_hot)
+
+    def _unreadable(self, reason: str) -> UnsupportedQueryError:
+        """Why one answer has no probabilities, if others of the run have some.
+
+        Raises:
+            UndertowError: none has so far.
+        """
+        if not self._shows:
+            raise UndertowError(f"{self.address.host}: {reason}")
+        return UnsupportedQueryError(reason)
 
     def _read_reply(self, query: GenerateQuery, body: Mapping[str, Any]) -> Outcome:
         """A free reply, with bounds from its first token where the server shows log-probabilities."""
-        choice, text, finish = logprobs.answer_in(body)
-        cut_at_tokens = logprobs.n_written(body, query.max_tokens) if finish == "length" else 0
+        choice, text, finish = logprobs.answer_in(body, query.max_tokens)
+        cut_at_tokens = logprobs.n_written(body, query.max_tokens) if finish == logprobs.LENGTH else 0
         if refusal := logprobs.refusal_in(finish, text):
             return replace(Answer.missing(str(refusal)), cut_at_tokens=cut_at_tokens)
         written: Sequence[logprobs.TopLogprobs] = []
         with suppress(logprobs.IncompleteResponseError):
             written = logprobs.without_end(logprobs.top_logprobs_of(choice), text, finish)
+        if logprobs.rest_of(written, text) is None:
+            written = []
         self._shows = self._shows or (bool(written) and not logprobs.is_one_hot(written))
         return replace(logprobs.first_token_bounds(query, written, text), cut_at_tokens=cut_at_tokens)
 

@@ -280,23 +280,21 @@ class _GenerationRequest:
         Raises:
             IncompleteResponseError: a piece is missing.
         """
-        choice, text, finish = logprobs.answer_in(body)
-        is_short = finish == "length" and logprobs.n_written(body, self.max_tokens) < self.max_tokens
+        choice, text, finish = logprobs.answer_in(body, self.max_tokens)
+        is_short = finish == logprobs.LENGTH and logprobs.n_written(body, self.max_tokens) < self.max_tokens
         if is_short and self.server == LLAMA_CPP:  # vLLM refuses a prompt that fills the context
             return self.too_long
         if refusal := logprobs.refusal_in(finish, text):
             return refusal
-        if not text and finish != "stop":
-            raise logprobs.IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
             answer = text.strip()
             if answer not in {label.strip() for label in self.query.labels}:
                 return _outside(quotable(text), "none of the labels")
-            nats = _first_nats(self.query, choice) if self.query.first_token else None
+            nats = _first_nats(self.query, choice, text) if self.query.first_token else None
             if nats is None:
                 return Answer((math.nan,) * len(self.query.labels), math.nan, text=answer)
             return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=answer)
-        return self._read_text(text, quotable(text), cut=finish == "length")
+        return self._read_text(text, quotable(text), cut=finish == logprobs.LENGTH)
 
     def _read_text(self, text: str, quotable: str, *, cut: bool) -> Outcome:
         """The answer, or why it is invalid; `quotable` is the text for messages."""
@@ -347,13 +345,14 @@ def _labels(query: MultipleChoiceQuery) -> tuple[str, ...]:
     return tuple(label.strip() for label in query.labels) if query.chat else query.labels
 
 
-def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any]) -> tuple[float, ...] | None:
+def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any], text: str) -> tuple[float, ...] | None:
     """Log-probabilities of single-token labels [label] from the first step; None if they are not reliable.
 
     All labels and one other token must be shown, or the probabilities may be those after the grammar.
     """
     labels = _labels(query)
-    for step in logprobs.top_logprobs_of(choice)[:1]:
+    steps = logprobs.without_end(logprobs.top_logprobs_of(choice), text, logprobs.STOP)
+    for step in steps[: logprobs.rest_of(steps, text) is not None]:
         pairs = (*step.top, (step.token, step.logprob_nats))
         nats_of = {token: nats for token, nats in pairs if nats > logprobs.HIDDEN_NATS}
         is_whole = any(not any(label.startswith(token) for label in labels) for token in nats_of if token)

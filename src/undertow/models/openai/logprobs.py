@@ -13,6 +13,7 @@ Servers show log-probabilities in two shapes: lists side by side (completions, a
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,9 @@ from typing import Any, TypeAlias, cast
 
 from undertow.models.base import CONTENT_FILTER, PAPER_TOP, UnsupportedQueryError
 from undertow.models.generation.prompt_encoder import OPEN_THOUGHT
-from undertow.models.generation.step_readout import Step, answer_of, steps_that_count
+from undertow.models.generation.step_readout import Step, answer_of, places_that_count, steps_that_count
 from undertow.models.tokens.option_tokens import PIECE_SPACE
-from undertow.types import PAPER, TEXT, Answer, GenerateQuery
+from undertow.types import PAPER, TEXT, Answer, GenerateQuery, Option
 
 HIDDEN_NATS = -1000.0
 """Servers write a number below this (-9999, or the smallest float) for a hidden token."""
@@ -32,7 +33,30 @@ ROUNDING_PROB = 1e-6
 MAX_PROB = 1.02
 """Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
-THINKS = f"the answer begins with {OPEN_THOUGHT}, so its first words are no answer; read replies with --protocol {TEXT}"
+READ_TEXT = f"read replies with --protocol {TEXT}"
+THINKS = f"the answer begins with {OPEN_THOUGHT}, so its first words are no answer; {READ_TEXT}"
+OTHER_TOKENS = (
+    f"the log-probabilities are of other tokens than the answer's, such as those of the model's reasoning; {READ_TEXT}"
+)
+TOKEN_IDS = (
+    "the log-probabilities name tokens by number (token_id:...); start the server so that it names them by text (vLLM: without "
+    f"--return-tokens-as-token-ids), or {READ_TEXT}"
+)
+UNDECIDED = f"the log-probabilities are of the answer's first tokens only, which do not decide it; {READ_TEXT}"
+STOP, LENGTH, FILTERED, FAILED = "stop", "length", "content_filter", "error"
+FINISH_REASONS: Mapping[str, str] = {
+    **dict.fromkeys((STOP, "eos", "eos_token", "end_turn", "stop_sequence", "complete"), STOP),
+    **dict.fromkeys((LENGTH, "max_tokens", "model_length"), LENGTH),
+    **dict.fromkeys((FILTERED, "content_filtered", "guardrail_intervened", "refusal", "error_toxic"), FILTERED),
+    **dict.fromkeys(("safety", "prohibited_content", "blocklist", "recitation", "spii"), FILTERED),
+    **dict.fromkeys((FAILED, "abort", "insufficient_system_resource"), FAILED),
+}
+"""Why an answer ended, by the words of servers in lower case: OpenAI, TGI, Anthropic, Cohere, Mistral, Bedrock, Gemini."""
+BYTES, TOKEN_ID, BYTE_TOKEN = "bytes:", re.compile(r"token_id:\d+"), re.compile(r"<0x([0-9A-Fa-f]{2})>")
+SPECIAL = re.compile(r"\s*<[^<>]*>\s*")
+"""A token such as <|im_end|>, which the text may lack."""
+HALF = "\N{REPLACEMENT CHARACTER}"
+"""What servers show for a part of a character."""
 
 Claim: TypeAlias = tuple[int, tuple[int, ...]]
 """The option that a shown token spells, -1 for none, and the longer options that it may begin."""
@@ -51,12 +75,14 @@ class TopLogprobs:
         logprob_nats: its log-probability.
         top: the most probable tokens there with theirs.
         by_text: whether `top` came by text, so that of tokens with equal text one is left.
+        spelling: bytes of the token.
     """
 
     token: str
     logprob_nats: float
     top: tuple[tuple[str, float], ...]
     by_text: bool = False
+    spelling: bytes = b""
 
     def most_probable(self, n: int) -> list[tuple[str, float]]:
         """The most probable tokens that were really shown, `n` at most, with their probabilities."""
@@ -203,23 +229,46 @@ def words_of(prompt: GenerateQuery) -> tuple[str, ...] | UnsupportedQueryError:
     return tuple(words)
 
 
-def answer_in(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """The answer in a response, its text, and why it ended.
+def answer_in(body: Mapping[str, Any], max_tokens: int) -> tuple[Mapping[str, Any], str, str]:
+    """The answer in a response, its text, and why it ended: a value of `FINISH_REASONS`, or as the server says.
 
     Raises:
-        IncompleteResponseError: there is none.
+        IncompleteResponseError: there is none, or the server failed before its end.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise IncompleteResponseError("a response without an answer")
-    return choices[0], text_of(choices[0]), str(choices[0].get("finish_reason"))
+    choice, text = choices[0], text_of(choices[0])
+    finish = _finish_reason(choice.get("finish_reason"))
+    if text and not finish and _n_counted(body) >= max_tokens:
+        finish = LENGTH
+    if finish == FAILED or (choice.get("error") and finish != FILTERED):
+        raise IncompleteResponseError("an answer that ended with an error of the server")
+    if not text and finish not in (STOP, LENGTH, FILTERED):
+        raise IncompleteResponseError("a response with nothing in it")
+    return choice, text, finish
+
+
+def _finish_reason(given: Any) -> str:
+    """Why an answer ended, in OpenAI's word if the server's is known; "" if it does not say.
+
+    "FinishReason.MAX_TOKENS" -> "length"; "content_filter: PROHIBITED_CONTENT" -> "content_filter"; {"type": "stop"} -> "stop"
+    """
+    reason = str((given.get("type") if isinstance(given, Mapping) else given) or "")
+    words = re.findall(r"[a-z_]+", reason.casefold())
+    return next((FINISH_REASONS[word] for word in words if word in FINISH_REASONS), reason)
 
 
 def n_written(body: Mapping[str, Any], max_tokens: int) -> int:
     """Tokens of an answer that was cut off: `max_tokens`, or fewer where the server counts fewer, since the context was full."""
+    return n_tokens if 0 < (n_tokens := _n_counted(body)) < max_tokens else max_tokens
+
+
+def _n_counted(body: Mapping[str, Any]) -> int:
+    """Tokens of an answer as the server counts them; 0 if it does not."""
     usage = body.get("usage")
     n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-    return n_tokens if isinstance(n_tokens, int) and 0 < n_tokens < max_tokens else max_tokens
+    return n_tokens if isinstance(n_tokens, int) else 0
 
 
 def text_of(choice: Mapping[str, Any]) -> str:
@@ -242,9 +291,9 @@ def text_of(choice: Mapping[str, Any]) -> str:
 
 def refusal_in(finish: str, text: str) -> UnsupportedQueryError | None:
     """Why an answer that ended like this has no probabilities, if so."""
-    if finish == "content_filter":
+    if finish == FILTERED:
         return UnsupportedQueryError(f"{CONTENT_FILTER} stopped the answer")
-    return UnsupportedQueryError(SPENT) if finish == "length" and not text else None
+    return UnsupportedQueryError(SPENT) if finish == LENGTH and not text else None
 
 
 def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
@@ -259,7 +308,9 @@ def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
     try:
         content = given.get("content") or given.get("refusal")
         if content:
-            return [_top_logprobs(one["token"], one["logprob"], one["top_logprobs"]) for one in content]
+            return [
+                _top_logprobs(one["token"], one["logprob"], one["top_logprobs"], one.get("bytes")) for one in content
+            ]
         if not given.get("tokens") or given.get("top_logprobs") is None:
             return []
         columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
@@ -268,16 +319,34 @@ def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
         raise IncompleteResponseError("log-probabilities with pieces missing or too many") from error
 
 
-def _top_logprobs(token: Any, nats: Any, top: Any) -> TopLogprobs:
-    listed = list(top.items()) if isinstance(top, Mapping) else [(one["token"], one["logprob"]) for one in top]
-    pairs = [(token, nats), *listed]
-    if not listed or not all(isinstance(text, str) and float(value) < ROUNDING_NATS for text, value in pairs):
+def _top_logprobs(token: Any, nats: Any, top: Any, spelling: Any = None) -> TopLogprobs:
+    listed = (
+        top.items() if isinstance(top, Mapping) else [(one["token"], one["logprob"], one.get("bytes")) for one in top]
+    )
+    rows = [(token, nats, spelling), *((*row, None)[:3] for row in listed)]
+    if len(rows) == 1 or not all(isinstance(row[0], str) and float(row[1]) < ROUNDING_NATS for row in rows):
         raise ValueError("no token, or no log-probability")
-    spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
-    step = TopLogprobs(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
+    read = [(*_decoded(text, given), min(float(value), 0.0)) for text, value, given in rows]
+    pairs = [(text.replace(PIECE_SPACE, " "), value) for text, _, value in read]
+    step = TopLogprobs(*pairs[0], tuple(pairs[1:]), by_text=isinstance(top, Mapping), spelling=read[0][1])
     if sum(prob for _, prob in step.pairs_with_own(len(step.top))) > MAX_PROB:
         raise ValueError("more than all of the probability")
     return step
+
+
+def _decoded(token: str, given: Any) -> tuple[str, bytes]:
+    r"""A token's text and bytes, `given` if the server lists them; a text such as bytes:\xc3\xa9, <0xC3> or token_id:7 is decoded."""
+    plain = token.encode("utf-8", "replace")
+    is_listed = isinstance(given, list) and given and all(isinstance(one, int) and 0 <= one < 256 for one in given)
+    spelling = bytes(given) if is_listed else plain
+    if byte := BYTE_TOKEN.fullmatch(token):
+        spelling = bytes.fromhex(byte[1])
+    elif token.startswith(BYTES) and "\\x" in token:
+        rest = plain.removeprefix(BYTES.encode())
+        spelling = re.sub(rb"\\x([0-9A-Fa-f]{2})", lambda code: bytes.fromhex(code[1].decode()), rest)
+    elif not (TOKEN_ID.fullmatch(token) and spelling != plain):
+        return token, spelling
+    return spelling.decode("utf-8", "replace"), spelling
 
 
 def without_end(steps: Sequence[TopLogprobs], text: str, finish: str) -> Sequence[TopLogprobs]:
@@ -286,7 +355,7 @@ def without_end(steps: Sequence[TopLogprobs], text: str, finish: str) -> Sequenc
     tokens  "Yes"  "."  ""             text "Yes."
     tokens  "Yes"  "."  "<|im_end|>"   text "Yes."
     """
-    if not steps or finish != "stop":
+    if not steps or finish != STOP:
         return steps
     tokens = [step.token for step in steps]
     ends = not tokens[-1] or _letters(*tokens[:-1]) == _letters(text) != _letters(*tokens)
@@ -298,6 +367,42 @@ def _letters(*texts: str) -> str:
     return "".join("".join(texts).split())
 
 
+def has_token_ids(steps: Sequence[TopLogprobs]) -> bool:
+    """Whether any token is named by its number instead of its text."""
+    return any(TOKEN_ID.fullmatch(text) for step in steps for text, _ in ((step.token, 0.0), *step.top))
+
+
+def rest_of(steps: Sequence[TopLogprobs], text: str) -> str | None:
+    """The part of a text that follows its shown tokens, "" if they spell all of it; None if they spell something else.
+
+    Space does not count, as some servers strip it, nor do special tokens that the text lacks; where a token is a part of a character,
+    only ASCII counts.
+
+        tokens  "The"                            text "The word is she."   ->   " word is she."
+        tokens  "Hmm"  " he"  "</think>"  "She"  text "She"                ->   None
+    """
+    if has_token_ids(steps):
+        return None
+    plain = [step for step in steps if not SPECIAL.fullmatch(step.token)]
+    by_bytes = b"".join(step.spelling for step in plain).decode("utf-8", "replace").replace(PIECE_SPACE, " ")
+    for spelled in ("".join(step.token for step in steps), "".join(step.token for step in plain), by_bytes):
+        in_ascii = HALF in spelled + text
+        letters = _letters(spelled.encode("utf-8", "replace").decode())
+        letters = "".join(letter for letter in letters if letter.isascii() or not in_ascii)
+        places = [at for at, letter in enumerate(text) if not letter.isspace() and (letter.isascii() or not in_ascii)]
+        n = len(letters)
+        if letters == "".join(text[at] for at in places[:n]):
+            return text[places[n - 1] + 1 if n else 0 :] if n < len(places) else ""
+    return None
+
+
+def place_that_decides(steps: Sequence[ServedStep], rest: str, options: Sequence[Option]) -> int | None:
+    """The index of the step that counts whatever the probabilities in the rest of the text; None if these count too."""
+    behind = [Step(piece, ()) for piece in re.findall(r"\s*(?:\w+|[^\w\s])", rest)]
+    places = places_that_count([*steps, *behind], options)
+    return places[0] if len(places) == 1 and places[0] < len(steps) else None
+
+
 def is_one_hot(written: Sequence[TopLogprobs]) -> bool:
     """Whether all of several steps have all of the probability on one token, as after sampling at temperature 0."""
     return len(written) > 1 and all(step.is_sure for step in written)
@@ -306,16 +411,23 @@ def is_one_hot(written: Sequence[TopLogprobs]) -> bool:
 def first_token_bounds(query: GenerateQuery, written: Sequence[TopLogprobs], text: str) -> Answer:
     """A reply, and bounds on the probability of each option from its first token.
 
-    A token that is the whole first word of one option alone commits the reply to it; any other may lead to every option.
+    A token that is the whole first word of one option alone commits the reply to it; any other may lead to every option. Spellings
+    of a word are one option.
 
         shown     Yes .62   yes .03   No .20   Based .10      Yes: .65 to .80, No: .20 to .35
     """
-    firsts = [next(iter(option.fills[0].strip().casefold().split()), "") for option in query.options]
-    if not written or not firsts or is_one_hot(written):
-        return Answer((math.nan,) * len(firsts), math.nan, text=text)
+    words = [option.fills[0].strip().casefold() for option in query.options]
+    firsts = {word: next(iter(word.split()), "") for word in words}
+    shared = list(firsts.values())
+    if not written or not words or is_one_hot(written):
+        return Answer((math.nan,) * len(words), math.nan, text=text)
     pairs = [(token.strip().casefold(), prob) for token, prob in written[0].pairs_with_own(len(written[0].top))]
-    lows = [sum(prob for token, prob in pairs if token == first and firsts.count(first) == 1) for first in firsts]
-    total = min(sum(lows), 1.0)
+    low_probs = {
+        word: sum(prob for token, prob in pairs if token == first and shared.count(first) == 1)
+        for word, first in firsts.items()
+    }
+    total = min(sum(low_probs.values()), 1.0)
+    lows = [low_probs[word] for word in words]
     return Answer(
         tuple(math.log(low) if low > 0 else -math.inf for low in lows),
         1.0 - total,
