@@ -11,7 +11,10 @@ import pytest
 
 import undertow
 from conftest import Cli
+from helpers.faulty_proxy import Reply, serving
+from undertow.errors import UndertowError
 from undertow.runs import pipeline
+from undertow.types import TEXT
 
 PROBE = "spurious-correlation"
 
@@ -66,6 +69,26 @@ def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: 
     assert pipeline.dry_run(PROBE, **options).n_tokens == 0
     assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
     assert other.results["value"].equals(first.results["value"])
+
+
+def test_estimate_counts_every_request_and_a_small_budget_is_named_before_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("openai", reason="the api extra is not installed")
+    message = {"role": "assistant", "content": "She"}
+    answer = Reply({"model": "m", "choices": [{"message": message, "finish_reason": "stop"}]})
+    with serving(lambda asked: answer) as seen:
+        options: dict[str, Any] = {"base_url": seen.url, "protocol": TEXT, "chat": True, "limit": 12, "prompts": "A"}
+        estimate = pipeline.dry_run(PROBE, "openai:m", w="date", max_requests=20, **options)
+        assert seen.requests == []
+        with pytest.raises(UndertowError, match="the budget of 20 requests is spent"):
+            undertow.audit(PROBE, "openai:m", w="date", max_requests=20, out=tmp_path / "run", **options)
+        undertow.audit(PROBE, "openai:m", w="date", out=tmp_path / "run", **options)
+        assert len(seen.requests) == estimate.n_passes == estimate.n_distinct + estimate.n_controls == 25
+        assert pipeline.dry_run(PROBE, "openai:m", w="date", max_requests=20, **options).n_passes == 0
+    told = "openai:m: the run needs 25 requests, so that --max-requests 20 ends it early"
+    assert told in estimate.notes[-1]
+    assert capsys.readouterr().err.count(told) == 1
 
 
 HELP = """

@@ -87,7 +87,7 @@ class RunEstimate(CostEstimate):
     Attributes:
         n_queries, n_distinct, n_stored: queries, distinct ones, and those in the cache.
         notes: notes on the design: its W lists, and limits of its power.
-        n_controls: number of control sentences, which enter no measure.
+        n_controls: number of control sentences, which enter no measure; the cost includes them.
     """
 
     n_queries: int = 0
@@ -104,8 +104,10 @@ class RunEstimate(CostEstimate):
     @classmethod
     def of_models(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
-        counts = zip(*((one.n_queries, one.n_distinct, one.n_stored) for one in estimates), strict=True)
-        return cls.from_cost(CostEstimate.total(estimates), *map(sum, counts))
+        names = ("n_queries", "n_distinct", "n_stored", "n_controls")
+        counts = {name: sum(getattr(one, name) for one in estimates) for name in names}
+        notes = dict.fromkeys(note for one in estimates for note in one.notes)
+        return cls(**asdict(CostEstimate.total(estimates)), **counts, notes=tuple(notes))
 
 
 Engine: TypeAlias = Callable[
@@ -270,15 +272,22 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
             )
 
 
-def estimate(
+def distinct_and_stored(
     handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str, reply_tokens: int = REPLY_TOKENS
-) -> RunEstimate:
-    """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
+) -> tuple[str, dict[str, Query], dict[str, Answer]]:
+    """The protocol by which the model is queried, the distinct queries by digest, and the stored answers among them."""
     check_capabilities(handle, queries, protocol)
     if protocol == TEXT:
         queries, protocol = reply_queries(handle, queries, reply_tokens)
     distinct = {query_digest(query): query for query in queries}
-    stored = store.get(handle.identity.key(protocol), list(distinct))
+    return protocol, distinct, store.get(handle.identity.key(protocol), list(distinct))
+
+
+def estimate(
+    handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str, reply_tokens: int = REPLY_TOKENS
+) -> RunEstimate:
+    """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
+    protocol, distinct, stored = distinct_and_stored(handle, queries, store, protocol, reply_tokens)
     counts = len(queries), len(distinct), len(stored)
     if len(stored) == len(distinct):
         return RunEstimate.from_cost(CostEstimate(0, 0, 0.0, 0), *counts)

@@ -143,10 +143,14 @@ def query_decided(  # noqa: PLR0913 - as `run_queries`
     protocol: str = EXACT,
 ) -> RunnerResult:
     """Query decided sentences, under `protocol` where the model supports it."""
-    queries = [item.query for item in items]
-    protocols = handle.capabilities[query_kind(queries[0])]
-    chosen = protocol if protocol in (TEXT, *protocols) else protocols[0]
-    return run_queries(handle, queries, store, chosen, progress, engine=engine)
+    chosen = supported_protocol(handle, items, protocol)
+    return run_queries(handle, [item.query for item in items], store, chosen, progress, engine=engine)
+
+
+def supported_protocol(handle: ModelHandle, items: Sequence[Item], protocol: str) -> str:
+    """The protocol of decided sentences: `protocol` where the model supports it, else its first."""
+    protocols = handle.capabilities[query_kind(items[0].query)]
+    return protocol if protocol in (TEXT, *protocols) else protocols[0]
 
 
 def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:

@@ -351,7 +351,7 @@ class CostEstimate:
             sum(one.n_passes for one in costs),
             sum(one.seconds for one in costs),
             max(one.memory_bytes for one in costs),
-            " and ".join(dict.fromkeys(one.passes for one in costs)),
+            " and ".join(dict.fromkeys(one.passes for one in costs if one.n_passes)) or costs[0].passes,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from undertow import models
+from undertow._folders import notify
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.audits.shared.control_items import OWN_CONTROL
 from undertow.data import are_pronouns, challenge_digest, list_text
@@ -22,8 +23,15 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.answer_notes import answer_notes
 from undertow.inference.free_replies import REPLY_TOKENS, TEXT_CAPABILITIES
-from undertow.inference.runner import Engine, RunnerResult, check_capabilities, run_queries
-from undertow.inference.sanity_check import N_SHORT, SanityCheck, decided_items, judge, query_decided
+from undertow.inference.runner import Engine, RunnerResult, check_capabilities, distinct_and_stored, run_queries
+from undertow.inference.sanity_check import (
+    N_SHORT,
+    SanityCheck,
+    decided_items,
+    judge,
+    query_decided,
+    supported_protocol,
+)
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
@@ -105,6 +113,42 @@ class ModelUnderTest:
     def reply_tokens(self) -> int:
         """Token limit of replies under protocol `text`."""
         return getattr(self.settings, "max_new_tokens", 0) or REPLY_TOKENS
+
+    @property
+    def decided(self) -> list[Item]:
+        """The sentences of the sanity check.
+
+        None for recorded or planted answers, for other words than English pronouns, and for a challenge file with controls.
+        """
+        is_judged = self.handle.identity.family not in NOT_JUDGED and not _are_own_controls(self.controls)
+        if not is_judged or not _are_english_pronouns(self.design.get("words", {})):
+            return []
+        chat = getattr(self.settings, "chat", False)
+        return decided_items(self.handle, N_SHORT, self.decided_protocol, chat=chat, reply_tokens=self.reply_tokens)
+
+    @property
+    def decided_protocol(self) -> str:
+        """Protocol of the sanity check where the model supports it."""
+        return TEXT if self.design["protocol"] == TEXT else EXACT
+
+    def groups(self, items: Sequence[Item]) -> list[tuple[list[Query], str]]:
+        """Queries of these items, the sanity check and the controls, each with their protocol."""
+        protocol, decided = str(self.design["protocol"]), self.decided
+        groups = [([item.query for item in part], protocol) for part in (items, self.controls)]
+        if decided:
+            chosen = supported_protocol(self.handle, decided, self.decided_protocol)
+            groups.append(([item.query for item in decided], chosen))
+        return [(queries, chosen) for queries, chosen in groups if queries]
+
+    def budget_note(self, n_requests: int) -> str:
+        """What to tell where a run needs more requests than its budget; "" where it does not."""
+        limit = self.request.settings.get("max_requests", 0) if self.handle.identity.family == "openai" else 0
+        if not 0 < int(limit) < n_requests:
+            return ""
+        return (
+            f"{self.handle.identity.name}: the run needs {n_requests} requests, so that --max-requests {limit} ends it early, without "
+            "a report; raise it, or complete the run by the same command later"
+        )
 
     @property
     def lists(self) -> list[str]:
@@ -218,8 +262,15 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     Controls come last. The built-in controls are only for models that give the probability of other words; those of a challenge file
     replace the five sentences of the sanity check.
     """
-    protocol = str(subject.design["protocol"])
+    protocol, decided = str(subject.design["protocol"]), subject.decided
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
+    if subject.request.settings.get("max_requests"):
+        parts = [
+            distinct_and_stored(handle, queries, store, chosen, subject.reply_tokens)
+            for queries, chosen in subject.groups(subject.first)
+        ]
+        if note := subject.budget_note(sum(len(distinct) - len(stored) for _, distinct, stored in parts)):
+            notify(note)
 
     def run_all(queries: list[Query], progress: Progress = no_progress) -> RunnerResult:
         return run_queries(handle, queries, store, protocol, progress, engine=engine, reply_tokens=subject.reply_tokens)
@@ -232,20 +283,16 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
             items = subject.batches.send(responses.results[-1].scores)
         except StopIteration:
             break
-    is_judged = handle.identity.family not in NOT_JUDGED
     own_controls = _are_own_controls(subject.controls)
-    if is_judged and not own_controls and _are_english_pronouns(subject.design.get("words", {})):
-        chosen = TEXT if protocol == TEXT else EXACT
-        chat = getattr(subject.settings, "chat", False)
-        decided = decided_items(handle, N_SHORT, chosen, chat=chat, reply_tokens=subject.reply_tokens)
-        if decided:
-            result = query_decided(handle, decided, store, no_progress, engine=engine, protocol=chosen)
-            responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
+    if decided:
+        chosen = subject.decided_protocol
+        result = query_decided(handle, decided, store, no_progress, engine=engine, protocol=chosen)
+        responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
     if not subject.controls or (np.isnan(responses.scores.other_prob).all() and not own_controls):
         return responses
     scores = run_all([item.query for item in subject.controls]).scores
     responses = replace(responses, controls=(subject.controls, scores))
-    if own_controls and is_judged:
+    if own_controls and handle.identity.family not in NOT_JUDGED:
         responses = replace(responses, sanity_check=judge(subject.controls, scores.answers))
     return responses
 

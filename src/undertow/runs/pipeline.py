@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import cache as cached
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
@@ -37,7 +38,7 @@ from undertow.metrics import metric
 from undertow.metrics.metric import Metric, added_versions, compute_added
 from undertow.models import registry
 from undertow.models.backend.execution import preserve
-from undertow.models.base import FLOAT32, ModelHandle, Network
+from undertow.models.base import FLOAT32, CostEstimate, ModelHandle, Network
 from undertow.report.notebook import notebook_progress
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
@@ -292,13 +293,21 @@ def estimate_run(config: RunConfig) -> RunEstimate:
         def cost(subject: ModelUnderTest) -> RunEstimate:
             # Later batches depend on answers, so the audit bounds their items.
             items = audit.max_items(subject.settings, config.sampling) if audit.adaptive else subject.first
-            queries, protocol = [item.query for item in items], str(subject.design["protocol"])
-            return estimate(subject.handle, queries, store, protocol, subject.reply_tokens)
+            handle = replace(subject.handle, open=cached(subject.handle.open))
+            of_items, *others = (
+                estimate(handle, queries, store, protocol, subject.reply_tokens)
+                for queries, protocol in subject.groups(items)
+            )
+            whole = CostEstimate.total([of_items, *others])
+            notes = (*subject.lists, *subject.design.get("w_notes", []), subject.budget_note(whole.n_passes))
+            return replace(
+                of_items,
+                **asdict(whole),
+                n_controls=sum(one.n_queries for one in others),
+                notes=tuple(filter(None, notes)),
+            )
 
-        estimated = RunEstimate.of_models([cost(subject) for subject in subjects])
-    notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
-    n_controls = sum(len(one.controls) for one in subjects)
-    return replace(estimated, notes=tuple(dict.fromkeys(notes)), n_controls=n_controls)
+        return RunEstimate.of_models([cost(subject) for subject in subjects])
 
 
 def finish(  # noqa: PLR0913 - parts of a record, and where it is written
