@@ -480,6 +480,27 @@ def test_key_takes_no_way_over_a_proxy_and_follows_no_redirect(monkeypatch: pyte
     assert elsewhere.requests == []
 
 
+def test_version_of_azures_interface_is_sent_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with serving(saying(GOOD)) as seen:
+        with pytest.raises(UndertowError, match=r"other than \?api-version=DATE"):
+            model_at(f"{seen.url}?api-version=2024-10-21&key=x")
+        found = model_at(f"{seen.url}?api-version=2024-10-21")
+        assert isinstance(answers_of(found, [prompt()])[0], Answer)
+        (asked,) = seen.requests
+    assert asked.path.endswith("/completions?api-version=2024-10-21")
+    assert (asked.headers.get("api-key"), asked.headers.get("authorization")) == ("a-key", None)
+    assert "?api-version=2024-10-21" in found.identity.source
+
+
+def test_secrets_are_keys_and_headers_that_no_answer_holds_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = (
+        "api-key: azure-key\nX-Title: a-long-title\nCookie: session=1; password\nX-Auth: Bearer verylongsecretword"
+    )
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", headers)
+    assert http.secrets_of("sk-short") == ["verylongsecretword", "session=1", "azure-key", "sk-short"]
+
+
 @pytest.mark.parametrize("is_the_service", [False, True])
 def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyPatch, *, is_the_service: bool) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-a-test")
@@ -498,7 +519,10 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
     ("reply", "words"),
     [
         (error(401, "Incorrect API key"), ["401", "OPENAI_API_KEY"]),
+        (error(403, "Your account was flagged by moderation"), ["403", "OPENAI_API_KEY"]),
         (error(404, "no such model"), ["some-model", "--chat"]),
+        (error(405, "Method Not Allowed"), ["405", "--chat"]),
+        (error(400, "This is a chat model"), ["400", "give undertow run --chat"]),
         (error(400, "Maximum value for logprobs is 5"), ["400", "logprobs is 5", "--top-logprobs 5"]),
         (error(422, "x" * 999), ["422", "x" * 200 + '"']),
         (Reply([{"error": {"code": 400, "message": "no such field"}}], 400), ['"no such field"']),
@@ -530,6 +554,10 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
     "reply",
     [
         error(400, "no", code="content_filter"),
+        error(400, "litellm.ContentPolicyViolationError: AzureException - The response was filtered"),
+        Reply({"error": {"code": 403, "message": "no", "metadata": {"flagged_input": "x"}}}, 403),
+        Reply({"code": "no permission", "error": "Content violates usage guidelines. Team: x, API key ID: y"}, 403),
+        Reply({"error": {"code": 403, "message": "Your input was flagged"}}, 200),
         error(400, "too long", code="context_length_exceeded"),
         Reply(with_choice({"text": "sh", "logprobs": None, "finish_reason": "content_filter"})),
         Reply(with_choice({"finish_reason": "content_filter: PROHIBITED_CONTENT"})),
@@ -548,6 +576,8 @@ def test_prompt_that_is_refused_for_itself_is_missing_and_not_asked_again(reply:
 CHOICE, STEP = GOOD["choices"][0], {"token": "she", "logprob": math.log(0.41)}
 FAILURES = {
     "server error": Reply(b"oops", 500),
+    "error of status 200": Reply({"error": {"message": "no provider", "code": 502}}),
+    "error in a choice": Reply(with_choice(CHOICE | {"text": "sh", "error": {"code": 502}})),
     "cut body": Reply(json.dumps(GOOD).encode()[:99], short_by=50),
     "no text": Reply(with_choice({"text": 7})),
     "no top": Reply(with_choice(CHOICE | {"logprobs": CHOICE["logprobs"] | {"top_logprobs": [None]}})),
@@ -601,12 +631,16 @@ def test_wait_is_as_long_as_the_server_says_and_an_hour_is_too_long(
 
     monkeypatch.setattr("openai._base_client.anyio.sleep", no_wait)
     busy, closed = (Reply({}, 429, {"Retry-After": wait}) for wait in ("60", "3600"))
-    with serving(saying(busy, busy, GOOD)) as seen:
+    reported = Reply({"error": {"code": 429, "message": "no provider"}}, 200, {"Retry-After": "60"})
+    with serving(saying(busy, reported, busy, busy, GOOD)) as seen:
         answers_of(model_at(seen.url), [prompt()])
-    assert waits == [60.0, 60.0]
+    assert waits == [60.0] * 4
     assert capsys.readouterr().err.count("limits the rate of requests (Retry-After: 60)") == 1
     assert "the last of 1 attempts" in str(answer_to(prompt(), closed))
-    assert waits == [60.0, 60.0]
+    assert waits == [60.0] * 4
+    assert 'status 429 in a response of status 200: it said "no provider"' in str(
+        answer_to(prompt(), reported, retries=0)
+    )
 
 
 def test_server_that_never_answers_is_given_up_when_as_many_as_run_at_once_are_lost() -> None:

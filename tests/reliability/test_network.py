@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -430,6 +431,7 @@ HARMLESS: Mapping[str, Fault] = {
     ),
     "said to be a picture": lambda wire, good: wire.reply(good, headers={"Content-Type": "image/png"}),
     "said to be in no alphabet": lambda wire, good: wire.reply(good, headers={"Content-Type": "text/x; charset=hex"}),
+    "compressed": lambda wire, good: wire.reply(gzip.compress(good), headers={"Content-Encoding": "gzip"}),
     "with much beside it": lambda wire, good: wire.reply(json.dumps(json.loads(good) | {"more": "x" * 2**20}).encode()),
 }
 

@@ -87,7 +87,10 @@ def body_of(prompt: str, echo: str) -> dict[str, Any]:
 def echoing(wire: Wire) -> None:
     """A server that throws the key back at whoever sent it, wherever there is room for a text."""
     sent = wire.headers["authorization"].removeprefix("Bearer ")
-    wire.reply(json.dumps(body_of(json.loads(wire.body)["prompt"], sent)).encode(), headers={"X-Key": sent})
+    body = json.dumps(body_of(json.loads(wire.body)["prompt"], sent))
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in sent)
+    body = body.replace(sent, escaped) if len(wire.body) % 2 else body  # as some JSON writers have it
+    wire.reply(body.encode(), headers={"X-Key": sent})
 
 
 def failing(status: int) -> Any:

@@ -98,10 +98,11 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     scoring_method = f"top log-probabilities, {chat}" + ("" if chat == plain else f" in chat, {plain} else")
     if settings.grammar:  # part of the cache key, so another grammar computes answers again
         scoring_method += f"; grammar {settings.grammar}"
+    version = f"?{http.API_VERSION}={address.version}" if address.version else ""
     identity = ModelIdentity(
         name=request.name,
         family="openai",
-        source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
+        source=f"{address.host}{address.path}{version} {model}",  # the name alone is not part of what an answer is stored under
         revision=request.revision or AS_SERVED,
         dtype=AS_SERVED,
         scoring_method=scoring_method,

@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import threading
+import zlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import aclosing, contextmanager, suppress
@@ -37,20 +38,35 @@ HOST = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+\]")
 CONNECT_S = 10.0
 MAX_BYTES = 8 * 2**20
 """Size limit of a response; 20 log-probabilities of 1,000 steps take 1 to 2 MiB."""
+TOO_LARGE = f"a response of more than {MAX_BYTES // 2**20} MiB"
 RETRIES_UNREACHED = 2
-"""Retries for a server that never answered: most often the address is wrong or the server is not running."""
+"""Retries while no server has responded: most often the address is wrong or the server is not running."""
 MAX_MESSAGE_CHARS = 200
-LONG_KEY_CHARS = 16
-"""Length from which a key cannot occur in an answer by chance."""
+KEY_CHARS, LONG_KEY_CHARS = 8, 16
+"""Lengths from which a key, and a key of letters alone (`password`), cannot occur in an answer by chance."""
 KEY_PART_CHARS = 6
-"""A server text with this many consecutive characters of the key is not shown."""
+"""A server text with this many consecutive characters of a secret is not shown."""
+SECRET_HEADER = re.compile("auth|cookie|cred|key|pass|secret|token", re.IGNORECASE)
+WITHHELD = re.compile(
+    r"content.?(filter|polic|management)|moderation|usage (guideline|polic)|inappropriate content|prohibited.?content"
+    r"|content exists risk|(input|prompt|content|request)s? (was|were|has been|have been) flagged",
+    re.IGNORECASE,
+)
+"""What filters say of a prompt: Azure, LiteLLM, OpenAI, OpenRouter, xAI, Gemini, DeepSeek, Qwen."""
+OF_ACCOUNT = re.compile(r"\b(access|account|organi[sz]ation)\b", re.IGNORECASE)
 ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 """Headers that the SDK takes from the environment; they are sent to the OpenAI service only."""
 NOT_CONNECTED = ("ConnectError", "ConnectTimeout", "ProxyError")
 LOGPROBS = ("logprobs", "top_logprobs")
 DRAWN = "replies are not at temperature 0, which the server refuses, but at its default; asked again, it may reply otherwise"
-INVALID, NOT_FOUND, RATE_LIMITED, NOT_OFFERED = (400, 422), 404, 429, 501
-V1 = "/v1"
+ONLY_CHATS = "give undertow run --chat for a model that only chats"
+REPORTED = "reported"
+"""Key of an error that came in a response of status 200."""
+INVALID, FORBIDDEN, NO_ENDPOINT, RATE_LIMITED, NOT_OFFERED = (400, 422), 403, (404, 405), 429, 501
+V1, API_VERSION = "/v1", "api-version"
+VERSION = re.compile(rf"{API_VERSION}=(preview|latest|\d{{4}}-\d\d-\d\d(-preview)?)", re.ASCII)
+ZLIB_WBITS = 47
+"""Zlib's code for gzip or deflate by their headers."""
 
 Read = TypeVar("Read")
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
@@ -65,12 +81,14 @@ class Address:
         host: name and port, for messages.
         path: path of the base URL.
         name: host name without the port.
+        version: the query parameter `api-version`, for Azure; "" without one.
     """
 
     url: str
     host: str
     path: str
     name: str
+    version: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -94,13 +112,25 @@ def address_of(base_url: str) -> Address:
         raise UndertowError(f"the base URL is not valid; {fix}") from None
     if "@" in parts.netloc:
         raise UndertowError(f"the base URL holds a user name or a password; {fix}, and the key in {KEY_VARIABLE}")
-    if parts.query or parts.fragment or "?" in base_url or "#" in base_url:
-        raise UndertowError(f"the base URL has a query or fragment (? or #); {fix}, and the key in {KEY_VARIABLE}")
+    version = parts.query.removeprefix(f"{API_VERSION}=") if VERSION.fullmatch(parts.query) else ""
+    if ("?" in base_url and not version) or "#" in base_url:
+        raise UndertowError(
+            f"the base URL has a query or fragment (? or #) other than ?{API_VERSION}=DATE; {fix}, and the key in {KEY_VARIABLE}"
+        )
     name = parts.netloc.lower() if port is None else parts.netloc.lower().removesuffix(f":{port}")
     if parts.scheme not in ("http", "https") or not HOST.fullmatch(name) or re.search(r"\s", base_url):
         raise UndertowError(f"the base URL is not an http or https address; {fix}")
     path = parts.path.rstrip("/")
-    return Address(f"{parts.scheme}://{parts.netloc}{path}", parts.netloc.lower(), path, name)
+    return Address(f"{parts.scheme}://{parts.netloc}{path}", parts.netloc.lower(), path, name, version)
+
+
+def secrets_of(key: str) -> list[str]:
+    """What no text of a server may hold: the key and secrets in custom headers, unless an answer may hold them by chance; longest first."""
+    headers = [line.partition(":")[::2] for line in os.environ.get(HEADERS_VARIABLE, "").splitlines()]
+    values = [value for name, value in headers if SECRET_HEADER.search(name)]
+    words = {key, *(word.strip(",;") for value in values for word in value.split())}
+    long = [word for word in words if len(word) >= (LONG_KEY_CHARS if word.isalpha() else KEY_CHARS)]
+    return sorted(long, key=len, reverse=True)
 
 
 def key_for(address: Address) -> str:
@@ -216,6 +246,10 @@ class _StoppedError(Exception):
     """No further attempt is started."""
 
 
+class _UnreachedError(Exception):
+    """No server has responded; the cause is the last reason."""
+
+
 @dataclass(slots=True)
 class _Attempts:
     """The attempts at one request.
@@ -259,6 +293,7 @@ class OpenAIClient:
     _names: dict[tuple[bool, str], str] = field(default_factory=dict)
     _sdk: AsyncOpenAI = field(init=False)
     _headers: dict[str, Any] = field(init=False, repr=False)
+    _secrets: list[str] = field(init=False, repr=False)
     _closing: bool = False
     _running: dict[Any, _Attempts] = field(default_factory=dict)
     _with_v1: bool = False
@@ -292,13 +327,19 @@ class OpenAIClient:
                 f"{self.address.host}: the proxy or certificate settings of this machine's environment are invalid ({kind}); "
                 "fix or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
             )
+        self._secrets, version = secrets_of(self.key), self.address.version
         self._headers = {
-            "Authorization": f"Bearer {self.key}" if self.key else openai.omit,
+            "Authorization": f"Bearer {self.key}" if self.key and not version else openai.omit,
+            **({"api-key": self.key} if self.key and version else {}),  # as Azure has it
             "Accept-Encoding": "identity",
             **({} if self.address.url == OPENAI_URL else dict.fromkeys(ACCOUNT_HEADERS, openai.omit)),
         }
         self._sdk = openai.AsyncOpenAI(
-            api_key=self.key or "none", base_url=self.address.url, max_retries=self.retries, http_client=http_client
+            api_key=self.key or "none",
+            base_url=self.address.url,
+            default_query={API_VERSION: version} if version else None,
+            max_retries=self.retries,
+            http_client=http_client,
         )
 
     @property
@@ -347,16 +388,17 @@ class OpenAIClient:
         while True:
             named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
             before, sent = self._with_v1, {name: value for name, value in named.items() if name}
-            most = self.retries if self.reached else min(self.retries, RETRIES_UNREACHED)
             body = {"model": self.model, **sent}
             if request.chat and self.system_prompt:
                 body["messages"] = [{"role": "system", "content": self.system_prompt}, *sent["messages"]]
             path = "/chat/completions" if request.chat else "/completions"
-            outcome = await self._exchange(path, body, attempts, max(most + free - attempts.n_attempts, 0))
+            outcome = await self._exchange(path, body, attempts, max(self.retries + free - attempts.n_attempts, 0))
             if isinstance(outcome, RequestFailedError):
                 return outcome
             if isinstance(outcome, _ErrorResponse):
-                if self._learn(request, outcome, sent) or (outcome.status == NOT_FOUND and await self._add_v1(before)):
+                if self._learn(request, outcome, sent) or (
+                    outcome.status in NO_ENDPOINT and await self._add_v1(before)
+                ):
                     free += 1
                     continue
                 return self._refused(outcome, attempts, chat=request.chat)
@@ -416,19 +458,16 @@ class OpenAIClient:
             else:
                 content = await self._sdk.post(path, cast_to=bytes, body=body, options=options)
         except openai.APIStatusError as error:
-            self.reached = True
             return self._error_response(error.response)
         except _UnreadableError as error:
-            self.reached = True
             return self._failure(str(error))
         except _StoppedError:
             return self._failure("the run was stopped before the answer")
-        except openai.APIConnectionError as error:
+        except (openai.APIConnectionError, _UnreachedError) as error:
             return self._connection_failure(error, attempts)
         finally:
             del self._running[task]
-        self.reached = True
-        reply = _parse_json(self._without_key(content))
+        reply = self._parse(content)
         usage = reply.get("usage") if isinstance(reply, Mapping) else None
         given: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
         counts: list[Any] = [given.get(name) for name in ("prompt_tokens", "completion_tokens")]
@@ -446,12 +485,19 @@ class OpenAIClient:
         attempts.n_attempts += 1
         attempts.under_way = True
         try:
-            response = await self._read_body(await send())
+            response = await send()
+            self.reached = True
+            response = await self._read_body(response)
         except BaseException as error:
             attempts.under_way = False
             if not any(type(one).__name__ in NOT_CONNECTED for one in _causes(error)):
                 self.budget.tokens += attempts.n_tokens  # the server may have generated them
+            if isinstance(error, Exception) and not self.reached and attempts.n_attempts > RETRIES_UNREACHED:
+                raise _UnreachedError from error  # which the SDK does not retry
             raise
+        if request.url.path.endswith("/completions") and (reported := _reported_error(response)):
+            self.budget.tokens += attempts.n_tokens
+            response = reported
         if response.status_code >= 400:
             attempts.under_way = False
             refusal = self._error_response(response)
@@ -469,33 +515,37 @@ class OpenAIClient:
 
         content = bytearray()
         async with aclosing(response):
-            if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-                # A few compressed bytes can expand beyond memory.
-                raise _UnreadableError("a compressed response, which was not requested")
+            encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+            if encoding not in ("identity", "gzip", "deflate"):
+                raise _UnreadableError(
+                    f"a response compressed with {self.quotable(encoding)}; turn compression off in the server or its proxy"
+                )
             try:
                 # The SDK's time limit restarts with every byte; this one does not.
                 async with asyncio.timeout(self.timeout_s):
                     async for chunk in response.aiter_raw():
                         content += chunk
                         if len(content) > MAX_BYTES:
-                            raise _UnreadableError(f"a response of more than {MAX_BYTES // 2**20} MiB")
+                            raise _UnreadableError(TOO_LARGE)
             except TimeoutError:
                 raise ReadTimeout("trickles") from None
+        if encoding != "identity":
+            with suppress(zlib.error):  # half a text is no JSON
+                content = bytearray(zlib.decompressobj(ZLIB_WBITS).decompress(content, MAX_BYTES + 1))
+            if len(content) > MAX_BYTES:  # a few compressed bytes can expand beyond memory
+                raise _UnreadableError(TOO_LARGE)
         return Response(
             response.status_code, headers=response.headers, content=bytes(content), request=response.request
         )
 
     def _error_response(self, response: Any) -> _ErrorResponse:
-        answer = _parse_json(self._without_key(response.content))
-        return _ErrorResponse(response.status_code, _error_in(answer))
+        return _ErrorResponse(response.status_code, _error_in(self._parse(response.content)))
 
     def _failure(self, reason: str) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {reason}")
 
     def _connection_failure(self, error: BaseException, attempts: _Attempts) -> RequestFailedError:
         """Why no response came."""
-        import openai
-
         causes = list(_causes(error))
         untrusted = next((one for one in causes if isinstance(one, ssl.SSLCertVerificationError)), None)
         if untrusted is not None:
@@ -511,7 +561,7 @@ class OpenAIClient:
                 else ""
             )  # fmt: skip
             return self._failure(f"cannot be reached{why}, {attempts}")
-        late = isinstance(error, openai.APITimeoutError)
+        late = any("Timeout" in type(one).__name__ for one in causes)
         reason = f"no answer within {self.timeout_s:g} s" if late else "the connection was dropped"
         return self._failure(f"{reason}, {attempts}")
 
@@ -537,8 +587,7 @@ class OpenAIClient:
         self, response: _ErrorResponse, attempts: _Attempts, *, chat: bool
     ) -> RequestFailedError | UnsupportedQueryError:
         """How a refusal counts for the prompt."""
-        status, code = response.status, str(response.body.get("code"))
-        where = f"{self.address.host}: "
+        status, where = response.status, f"{self.address.host}: "
         if response.is_out_of_quota:
             raise UndertowError(
                 f"{where}the account has nothing left to spend (status {status}); answers so far are kept, so add to it and "
@@ -547,24 +596,25 @@ class OpenAIClient:
         if response.is_too_long:
             return PromptTooLongError("the prompt is longer than the model reads")
         if status in (408, 409, RATE_LIMITED) or status >= 500:
-            return self._failure(f"status {status}, {attempts}")
-        self._check_key(status)
-        if status == NOT_FOUND:
-            other = "give undertow run --chat for a model that only chats"
-            if chat:
-                other = "leave --chat out for a model that does not chat"
-            raise UndertowError(
-                f"{where}has no model {self.model} or no such endpoint (status 404), with {V1} or without; check -m and --base-url, "
-                f"or {other}"
-            )
-        if status in INVALID and code == "content_filter":
+            message = self.quotable(response.message) if REPORTED in response.body else ""
+            reported = f' in a response of status 200: it said "{message}"' if message else ""
+            return self._failure(f"status {status}{reported}, {attempts}")
+        if response.is_withheld:
             return UnsupportedQueryError(f"{CONTENT_FILTER} refuses the prompt")
+        self._check_key(status)
+        other = "leave --chat out for a model that does not chat" if chat else ONLY_CHATS
+        if status in NO_ENDPOINT:
+            raise UndertowError(
+                f"{where}has no model {self.model} or no such endpoint (status {status}), with {V1} or without; check -m and "
+                f"--base-url, or {other}"
+            )
         if status in INVALID and "grammar" in response.message.lower():
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(response.message)}")
-        raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.message)}")
+        hint = "" if chat or "chat" not in response.message.lower() else f"; {ONLY_CHATS}"
+        raise UndertowError(f"{where}refused the request (status {status}){self._reason(response.message)}{hint}")
 
     def _check_key(self, status: int) -> None:
-        if status not in (401, 403):
+        if status not in (401, FORBIDDEN):
             return
         why = f"refused the key (status {status})" if self.key else f"needs a key (status {status})"
         which = f" to one that may use {self.model}" if self.key else ""
@@ -578,15 +628,19 @@ class OpenAIClient:
         hint = "; try --top-logprobs 5, or read replies with --protocol text" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
-    def _without_key(self, content: bytes) -> bytes:
-        """The response without the key, which a server may echo, since answers are stored."""
-        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
+    def _parse(self, content: bytes) -> Any:
+        """The response as JSON, without secrets, which a server may echo, since answers are stored; None if it is not JSON."""
+        reply = _parse_json(content)
+        with suppress(RecursionError):
+            return _without(reply, self._secrets) if self._secrets else reply
+        return None
 
     def quotable(self, text: object) -> str:
-        """A server's text, shortened, on one line; "" if it holds a part of the key."""
+        """A server's text, shortened, on one line; "" if it holds a part of a secret."""
         line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text or "")).split())
-        size = min(KEY_PART_CHARS, len(self.key))
-        parts = {self.key[at : at + size] for at in range(len(self.key) - size + 1)} if size else set()
+        secrets = {self.key, *self._secrets} - {""}
+        size = KEY_PART_CHARS
+        parts = (one[at : at + size] for one in secrets for at in range(max(len(one) - size, 0) + 1))
         return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_CHARS]
 
 
@@ -606,6 +660,16 @@ class _ErrorResponse:
     def message(self) -> str:
         """What the server says of it; "" if nothing."""
         return str(self.body.get("message") or "")
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether a filter refuses this prompt, and not the key or the account all prompts."""
+        code, metadata = self.body.get("code"), self.body.get("metadata")
+        if self.status not in (*INVALID, FORBIDDEN):
+            return False
+        if code == "content_filter" or (isinstance(metadata, Mapping) and "flagged_input" in metadata):
+            return True
+        return bool(WITHHELD.search(f"{code} {self.message}")) and not OF_ACCOUNT.search(self.message)
 
     @property
     def is_too_long(self) -> bool:
@@ -630,6 +694,33 @@ def _error_in(reply: Any) -> Mapping[str, Any]:
         named = [one for one in details if isinstance(one, Mapping) and isinstance(one.get("loc"), list) and one["loc"]]
         details = "; ".join(f"'{one['loc'][-1]}': {one.get('msg')}" for one in named)
     return {**body, "message": details} if isinstance(details, str) else body
+
+
+def _reported_error(response: Any) -> Any:
+    """A response of the status that an error in the body names, which gateways send with status 200; None without an error."""
+    reply = _parse_json(response.content) if response.status_code < 300 and b'"error"' in response.content else None
+    choices = reply.get("choices") if isinstance(reply, Mapping) else None
+    first = choices[0] if isinstance(choices, list) and choices else reply
+    if not isinstance(first, Mapping) or not first.get("error"):
+        return None
+    error = _error_in(first)
+    code = str(error.get("code"))
+    status = int(code) if re.fullmatch("[45][0-9]{2}", code) else NO_ENDPOINT[0] if "endpoint" in str(error) else 502
+    content = json.dumps({"error": {**error, REPORTED: True}}).encode()
+    return type(response)(status, headers=response.headers, content=content, request=response.request)
+
+
+def _without(value: Any, secrets: list[str]) -> Any:
+    """A JSON value with each secret in its strings replaced."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "(key)")
+        return value
+    if isinstance(value, list):
+        return [_without(one, secrets) for one in value]
+    if isinstance(value, dict):
+        return {_without(name, secrets): _without(one, secrets) for name, one in value.items()}
+    return value
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
