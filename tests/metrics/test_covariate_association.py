@@ -13,7 +13,7 @@ from scipy import special, stats
 from undertow.errors import UndertowError
 from undertow.metrics.drift.cells import Cells
 from undertow.metrics.drift.covariate_association import ADJUSTED, line_of, measure_association, with_adjusted_means
-from undertow.stats.intervals.cluster_errors import share_interval
+from undertow.stats.intervals.cluster_errors import share_interval, skewed_interval
 from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 from undertow.types import Result
 
@@ -83,9 +83,9 @@ def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
     for name, mass in {**masses, "other_words": 100 - she - masses["he"]}.items():
         assert results["mean_mass", name].value == pytest.approx(mass.mean())
     slopes = np.polyfit(x, she.T, 1)[0]
-    half = stats.t.ppf(0.975, slope.extras["sentences_df"]) * stats.sem(slopes)
-    assert (slope.extras["sentences_low"], slope.extras["sentences_high"]) == pytest.approx(
-        (slopes.mean() - half, slopes.mean() + half)
+    t, skewness = stats.t.ppf(0.975, slope.extras["sentences_df"]), stats.skew(slopes, bias=False) / math.sqrt(6)
+    assert [slope.extras["sentences_low"], slope.extras["sentences_high"]] == pytest.approx(
+        skewed_interval(slopes.mean(), stats.sem(slopes), t, skewness)
     )
     effect, told = covariate_effect(she, np.ones_like(she)), results["w_effect", "she"]
     assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.value, effect.low, effect.high, effect.p))

@@ -40,6 +40,7 @@ from undertow.runs.compare.resampling import by_key, point_results
 from undertow.runs.folder.storage import Record, read_record
 from undertow.runs.folder.whole_folder import UNFINISHED
 from undertow.stats import point_estimates
+from undertow.stats.intervals.cluster_errors import skewed_interval
 from undertow.types import Result
 
 ASKED: Mapping[str, dict[str, Any]] = {
@@ -203,10 +204,10 @@ def test_each_of_thirty_clusters_is_left_out() -> None:
     first, second = (side.observations.groupby("cluster")["female"].mean() for side in sides)
     without = [(second - first).drop(cluster).mean() for cluster in first.index]
     error = math.sqrt(29 / 30 * np.square(np.array(without) - np.mean(without)).sum())
-    width = stats.t.ppf(0.975, 29) * error
-    value = (second - first).mean()
+    value, skewness = (second - first).mean(), stats.skew(second - first, bias=False) / math.sqrt(30)
     assert found.extras["n_clusters"] == 30
-    assert [found.value, found.low, found.high] == pytest.approx([value, value - width, value + width])
+    ends = skewed_interval(value, error, stats.t.ppf(0.975, 29), skewness)
+    assert [found.value, found.low, found.high] == pytest.approx([value, *ends])
 
 
 def test_several_models_are_matched_by_name() -> None:
@@ -484,9 +485,10 @@ def test_effects_and_slopes_beyond_a_margin_have_the_p_of_what_exceeds_it() -> N
     plain = found(0.0, second)
     effect, slope = plain[OF_DIFFERENCE], plain["slope"]
     each = np.polyfit(2 * np.arange(12), (second["female"] - first["female"]).to_numpy().reshape(10, 12).T, 1)[0]
-    half = stats.t.ppf(0.975, 9) * each.std(ddof=1) / math.sqrt(10)
-    ends = [slope.value, slope.extras["sentences_low"], slope.extras["sentences_high"]]
-    assert ends == pytest.approx([each.mean(), each.mean() - half, each.mean() + half])
+    skewness = stats.skew(each, bias=False) / math.sqrt(10)
+    ends = skewed_interval(each.mean(), stats.sem(each), stats.t.ppf(0.975, 9), skewness)
+    found_ends = [slope.value, slope.extras["sentences_low"], slope.extras["sentences_high"]]
+    assert found_ends == pytest.approx([each.mean(), *ends])
     assert [slope.extras[name] for name in ("n_clusters", "n_w", "w_span")] == [10, 12, 22]
     far, near = (math.log(effect.value / end) for end in (effect.low, effect.extras["inner_low"]))
     df = optimize.brentq(lambda df: stats.t.ppf(0.975, df) / stats.t.ppf(0.95, df) - far / near, 1, 1000)

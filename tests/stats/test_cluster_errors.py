@@ -14,6 +14,8 @@ from undertow.stats.intervals.cluster_errors import (
     mean_interval,
     random_groups,
     share_interval,
+    skewed_interval,
+    skewness_of_sum,
 )
 
 
@@ -39,6 +41,8 @@ def test_of_a_mean_it_is_the_standard_error_with_the_kurtosis_of_scipy(n: int, s
     expected = min(2 * n / (kurtosis - (n - 3) / (n - 1)), n - 1)
     assert df == pytest.approx(expected)
     assert 1 <= df <= n - 1
+    skewness = 0.0 if n < 3 else stats.skew(values, bias=False) / math.sqrt(n)
+    assert skewness_of_sum(influences_of(values), np.ones(n, dtype=bool)) == pytest.approx(skewness)
 
 
 def test_of_a_regression_it_is_the_sandwich_of_statsmodels() -> None:
@@ -68,6 +72,14 @@ def test_clusters_that_take_no_part_are_none_and_equal_ones_have_no_variance() -
     variance, df = influence_variance(np.zeros(6), np.ones(6, dtype=bool))
     assert variance == 0
     assert 0 < df <= 5
+
+
+@pytest.mark.parametrize("skewness", [1e-9, 0.1, -0.3, 0.5, -1.0])
+def test_the_far_end_of_a_skewed_interval_is_where_halls_transformation_is_the_quantile(skewness: float) -> None:
+    low, high = (abs(end - 5) / 2 for end in skewed_interval(5.0, 2.0, 2.2, skewness))
+    near, far, a = *sorted((float(low), float(high))), abs(skewness)
+    assert (near, high >= low) == (pytest.approx(2.2), skewness > 0)
+    assert far - a * far**2 / 3 + a**2 * far**3 / 27 - a / 6 == pytest.approx(2.2)
 
 
 @pytest.mark.parametrize("share", [0.002, 0.3, 0.97])

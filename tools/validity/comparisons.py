@@ -6,12 +6,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from tools.validity.drift import AT_ONCE, NOISES, TREND_SDS, _t_p, audits
+from tools.validity.drift import AT_ONCE, NOISES, SIGMAS, SKEWED_SENTENCES, TREND_SDS, _t_p, audits
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.trend import ClusterSummary, cluster_summary, trend
@@ -96,7 +96,7 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
 
 def _moved(parts: ClusterSummary, by: np.ndarray) -> ClusterSummary:
     """The same noise around another line."""
-    return ClusterSummary(parts.means + by, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters)
+    return replace(parts, means=parts.means + by)
 
 
 def _misses(truth: float | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -132,6 +132,22 @@ def runs_with_a_false_claim(noise: str, n_sentences: int, n_runs: int, seed: int
         p_means = paired_errors(of_masses.mean(axis=(1, 2)), [_left(of_masses)], seed=run).p
         means += bool((benjamini_hochberg(p_means) < 0.05).any())
     return slopes / n_runs, means / n_runs
+
+
+def multiplied_table(n_audits: int) -> str:
+    """Differences of means outside their interval, and called equivalent, if the candidate has twice the mass of the baseline."""
+    rng, rows = np.random.default_rng(5), []
+    for sigma in SIGMAS:
+        missed, equivalent = [], []
+        for n in SKEWED_SENTENCES:
+            mass = np.exp(sigma * rng.standard_normal((n_audits, n, 1)) - sigma**2 / 2)
+            # The difference is 1, and the margin too.
+            errors = paired_errors(mass.mean(axis=(1, 2)), [_left(mass)], margins=1.0)
+            missed.append(share(float(_misses(1.0, errors.low, errors.high).mean())))
+            equivalent.append(share(float(((errors.inner_low >= -1) & (errors.inner_high <= 1)).mean())))
+        rows.append([f"log-normal, sigma {sigma:g}", *missed, *equivalent])
+    heads = [f"{what}{n} sentences" for what in ("", "equivalent: ") for n in SKEWED_SENTENCES]
+    return table(["mass of a sentence", *heads], rows)
 
 
 def section(n_audits: int) -> Iterator[str]:
@@ -189,3 +205,6 @@ of slopes under one correction, and {3 * math.comb(N_MODELS, 2)} of means under 
         rows.append([noise, *(share(of[0]) for of in shares), *(share(of[1]) for of in shares)])
         print("eight models", noise, f"{time.monotonic() - begun:.0f} s", file=sys.stderr)
     yield table(["noise", "slopes, 8 sentences", "slopes, 20", "means, 8 sentences", "means, 20"], rows) + "\n"
+    yield "### The difference of means of rare groups lies outside its interval, and is called equivalent\n"
+    yield "The candidate has twice the mass of the baseline in every sentence, and the difference is as large as the margin.\n"
+    yield multiplied_table(n_audits) + "\n"

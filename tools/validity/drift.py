@@ -6,21 +6,15 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
-from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
-from undertow.stats.regression.trend import (
-    ClusterSummary,
-    cluster_summary,
-    covariate_effect,
-    trend,
-    trend_of_other_values,
-)
+from undertow.stats.intervals.cluster_errors import influence_variance, share_interval, skewed_interval
+from undertow.stats.regression.trend import cluster_summary, covariate_effect, trend, trend_of_other_values
 
 NOISES = (
     "independent", "sentences", "values", "AR .3", "AR .5", "AR .8", "AR .95", "random walk", "slopes", "skewed", "skewed slopes",
@@ -33,6 +27,8 @@ CELL_SD, SENTENCE_SD, VALUES_SD = 2.0, 8.0, 2.0
 SLOPES_SD = 0.2
 """Of the sentences' own slopes, in points a step at 30 values; the same over the whole list at other numbers of values."""
 TREND_SDS = 1.0
+SIGMAS, SKEWED_SENTENCES = (0.5, 1.0, 1.5), (8, 20, 60)
+"""Standard deviations of the logarithm of masses of rare groups, and numbers of sentences."""
 """Planted trends: the means' noise per standard deviation of W."""
 AT_ONCE = 250
 N_MODELS, N_GROUPS = 8, 4
@@ -109,17 +105,17 @@ def cell(noise: str, n_sentences: int, n_values: int, n_audits: int, seed: int) 
         null = trend(x, parts)
         off = parts.means - parts.means.mean(axis=1, keepdims=True)
         planted = TREND_SDS * off.std() / x.std()
-        tilted = ClusterSummary(
-            parts.means + planted * x, parts.white_variance, parts.slope_variance, parts.df, parts.n_clusters
-        )
+        tilted = replace(parts, means=parts.means + planted * x)
         _, _, p_others = trend_of_other_values(x, parts)
-        half = stats.t.ppf(0.975, parts.df) * np.sqrt(parts.slope_variance)
+        t, error = stats.t.ppf(0.975, parts.df), np.sqrt(parts.slope_variance)
+        low, high = skewed_interval(null.slope, error, t, parts.skewness)
+        true_slope = of_values @ x / (x @ x)
         rows.append(
             (
                 null.p,
                 trend(x, tilted).p,
                 _t_p(x, tilted.means),
-                np.abs(null.slope - of_values @ x / (x @ x)) > half,
+                (true_slope < low) | (true_slope > high),
                 p_others,
                 null.autocorrelation,
             )
@@ -242,6 +238,27 @@ def mean_table(n_audits: int) -> str:
     return table(["mass of a sentence", *(f"{n} sentences" for n in counts)], rows)
 
 
+def multiplied_table(n_audits: int) -> str:
+    """Slopes outside their interval if the masses of all sentences double over 12 values."""
+    rng, x, rows = np.random.default_rng(7), np.arange(12.0), []
+    of_range = (x - x.mean()) / np.ptp(x)
+    truth = float(np.polyfit(x, np.exp(math.log(2) * of_range + (0.3 * of_range) ** 2 / 2 + 0.3**2 / 2), 1)[0])
+    for sigma in SIGMAS:
+        row = []
+        for n in SKEWED_SENTENCES:
+            level, drift = rng.standard_normal((2, n_audits, n, 1))
+            y = sigma * level - sigma**2 / 2 + (math.log(2) + 0.3 * drift) * of_range
+            y = np.exp(y + 0.3 * rng.standard_normal((n_audits, n, 12)))
+            parts = cluster_summary(x, y, np.ones_like(y))
+            slopes = trend(x, parts)
+            t, error = stats.t.ppf(0.975, parts.df), np.sqrt(parts.slope_variance)
+            for low, high in (slopes.interval(), skewed_interval(slopes.slope, error, t, parts.skewness)):
+                row.append(share(float(np.mean((truth < low) | (truth > high)))))
+        rows.append([f"log-normal, sigma {sigma:g}", *row[::2], *row[1::2]])
+    heads = [f"{what}{n} sentences" for what in ("", "other sentences: ") for n in SKEWED_SENTENCES]
+    return table(["mass of a sentence", *heads], rows)
+
+
 def section(n_audits: int, only: Sequence[str] = NOISES) -> Iterator[str]:
     """The title of this section, then its parts."""
     yield "Spurious correlation"
@@ -249,12 +266,15 @@ def section(n_audits: int, only: Sequence[str] = NOISES) -> Iterator[str]:
 ({SLOPES_SD:g} points a step at {USUAL_VALUES} values), noise of the text ({CELL_SD:g}) and, from *values* to *random walk*,
 noise of the value of W that all sentences share ({VALUES_SD:g}): independent, an autoregression (AR) with the correlation of
 neighbours that its name says, or a random walk. *Skewed* has log-normal levels and noise, *skewed slopes* has log-normal slopes
-of sentences. The left columns have {USUAL_SENTENCES} sentences, the right ones {USUAL_VALUES} values. The interval of a slope
-misses the truth as often as the first table says. A cell has {n_audits:,} audits (standard error .005 at .05); effects of W have a tenth of
-them, and runs a quarter.
+of sentences. The left columns have {USUAL_SENTENCES} sentences, the right ones {USUAL_VALUES} values. Without a drift, the interval of
+a slope misses the truth at most as often as the first table says. A cell has {n_audits:,} audits (standard error .005 at .05);
+effects of W have a tenth of them, and runs a quarter.
 """
     yield from drift_tables(n_audits, only)
     yield "### Runs without any drift in which one is claimed, after the correction\n"
     yield run_table(max(n_audits // 4, 50), only) + "\n"
     yield "### The mean mass lies outside its interval\n"
     yield mean_table(n_audits) + "\n"
+    yield "### The slope lies outside its interval, if masses double over 12 values\n"
+    yield "The right columns are the interval for other sentences at these values.\n"
+    yield multiplied_table(n_audits) + "\n"

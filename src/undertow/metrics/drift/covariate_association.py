@@ -20,7 +20,7 @@ from undertow.errors import UndertowError, counted
 from undertow.metrics.drift.cells import Cells, unit_codes
 from undertow.metrics.metric import OVER_PROMPTS, make_result
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
-from undertow.stats.arrays import Floats, t_quantile
+from undertow.stats.arrays import Floats
 from undertow.stats.intervals.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
@@ -28,6 +28,7 @@ from undertow.stats.regression.trend import (
     covariate_effect,
     effect_of_parts,
     sd_of_parts,
+    sentences_interval,
     trend,
     trend_of_other_values,
 )
@@ -454,10 +455,9 @@ def _slope(series: _Series) -> tuple[Result, _Interval]:
             low, high = fit.interval(level)
             return float(low[0]), float(high[0])
 
-        sentences_df = float(parts.df[0])
-        half = t_quantile(sentences_df) * math.sqrt(float(parts.slope_variance[0]))
-        extras |= {"sentences_low": line.slope - half, "sentences_high": line.slope + half}
-        extras["sentences_df"] = sentences_df
+        ends = sentences_interval(line.slope, parts)
+        extras |= dict(zip(("sentences_low", "sentences_high"), ends, strict=True))
+        extras["sentences_df"] = float(parts.df[0])
         of_values = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
         extras |= dict(zip(("values_low", "values_high", "values_p"), of_values, strict=True))
         if p >= CERTAIN_P and not series.at_end:

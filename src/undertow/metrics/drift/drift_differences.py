@@ -31,7 +31,7 @@ from undertow.metrics.drift.covariate_association import (
 )
 from undertow.metrics.metric import make_result
 from undertow.stats.arrays import Estimate, Floats, t_quantile
-from undertow.stats.regression.trend import effect_of_parts, trend
+from undertow.stats.regression.trend import effect_of_parts, sentences_interval, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -173,13 +173,13 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         # Test of the excess over the margin: the same noise around a line with a smaller slope.
         moved = replace(parts, means=parts.means - math.copysign(least, slope) * from_mean)
         p = float(trend(cells.x, moved).p[0])
-    half = t_quantile(float(parts.df[0]), LEVEL) * math.sqrt(float(parts.slope_variance[0]))
+    sentences_low, sentences_high = sentences_interval(slope, parts)
     extras = {
         **result.extras,
         "inner_low": inner[0],
         "inner_high": inner[1],
-        "sentences_low": slope - half,
-        "sentences_high": slope + half,
+        "sentences_low": sentences_low,
+        "sentences_high": sentences_high,
         "autocorrelation": float(fit.autocorrelation[0]),
         "values_sd": float(fit.values_sd[0]),
     }

@@ -142,13 +142,15 @@ def simulate_errors(
     spread, df = influence_variance(influences, np.ones_like(influences, dtype=np.bool_))
     beside = (n_clusters - 1) * (n_values - 2)
     white = noise.white_sd**2 * rng.chisquare(beside, n_series) / beside
-    fit = trend(xs, ClusterSummary(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
+    fit = trend(
+        xs, ClusterSummary(off_line, white, spread, df, np.full(n_series, float(n_clusters)), np.zeros(n_series))
+    )
     basis, _ = np.linalg.qr(np.column_stack([np.ones(n_values), from_mean]), mode="complete")
     rest = basis[:, 2:]
     with_rest = rest.T @ covariance @ weights
     coefficients = np.linalg.solve(rest.T @ covariance @ rest, with_rest)
     variance = float(weights @ covariance @ weights + noise.slope_sd**2 - with_rest @ coefficients)
-    return SlopeErrors(off_line @ rest @ coefficients, math.sqrt(max(variance, 0.0)), (fit.high - fit.low) / 2)
+    return SlopeErrors(off_line @ rest @ coefficients, math.sqrt(max(variance, 0.0)), fit.half())
 
 
 def _correlations(x: Floats, autocorrelation: float) -> Floats:
@@ -201,7 +203,7 @@ def detectable_slope(x: ArrayLike, parts: ClusterSummary) -> float:
     n_clusters = round(float(parts.n_clusters[0]))
     if len(xs) < MIN_VALUES or n_clusters < 2 or not math.isfinite(float(fit.p[0])):
         return math.nan
-    half = float(fit.high[0] - fit.low[0]) / 2
+    half = float(fit.half()[0])
     return half * halves_at_power(simulate_errors(xs, _noise_of(xs, parts, fit.values_autocorrelation), n_clusters))
 
 

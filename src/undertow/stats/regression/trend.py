@@ -19,7 +19,7 @@ from scipy import special
 
 from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide, t_quantile
 from undertow.stats.context import check_interrupted
-from undertow.stats.intervals.cluster_errors import influence_variance
+from undertow.stats.intervals.cluster_errors import influence_variance, skewed_interval, skewness_of_sum
 from undertow.stats.significance.sign_flip import exchange_p_values
 
 MIN_VALUES = 8
@@ -57,6 +57,7 @@ class Trend:
         values_sd: standard deviation of the noise of values, in units of y: its posterior median.
         values_autocorrelation: autocorrelation of that noise: its posterior mean.
         errors: distribution of the slope's error; undefined where p is NaN.
+        skewness: of the slope's error, from the sentences.
     """
 
     slope: Floats
@@ -65,6 +66,7 @@ class Trend:
     values_sd: Floats
     values_autocorrelation: Floats
     errors: _Mixture
+    skewness: Floats
 
     @cached_property
     def _limits(self) -> tuple[Floats, Floats]:
@@ -81,9 +83,19 @@ class Trend:
         return self._limits[1]
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Lower and upper limits of the slope at another level."""
-        half = np.where(np.isnan(self.p), math.nan, self.errors.quantile(1 - level))
-        return self.slope - half, self.slope + half
+        """Lower and upper limits of the slope at another level.
+
+        The end on the side of the sentences' tail is further out, unless it would include 0 against p.
+        """
+        half, errors = self.half(level), self.errors
+        error = np.sqrt((errors.weights * errors.variances).sum(axis=1))
+        low, high = skewed_interval(self.slope, error, divide(half, error), self.skewness)
+        low = np.where(self.slope > half, self.slope - half, low)
+        return low, np.where(self.slope < -half, self.slope + half, high)
+
+    def half(self, level: float = 0.95) -> Floats:
+        """Half the width of the interval without its correction for skewness."""
+        return np.where(np.isnan(self.p), math.nan, self.errors.quantile(1 - level))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,7 @@ class ClusterSummary:
         slope_variance: of the least-squares slope, from the variance between sentences [...].
         df: degrees of freedom of `slope_variance` [...].
         n_clusters: sentences that contribute to the slope [...].
+        skewness: of the slope, from the sentences' influences [...].
     """
 
     means: Floats
@@ -134,6 +147,7 @@ class ClusterSummary:
     slope_variance: Floats
     df: Floats
     n_clusters: Floats
+    skewness: Floats
 
 
 def trend(x: ArrayLike, parts: ClusterSummary) -> Trend:
@@ -164,7 +178,7 @@ def trend(x: ArrayLike, parts: ClusterSummary) -> Trend:
     if len(xs) < MIN_VALUES:
         nan, one = np.full(len(ys), math.nan), np.ones(len(ys))
         slope = ys @ _weights(xs) if len(xs) > 1 else nan
-        return Trend(slope, nan, nan, nan, nan, _Mixture(one[:, None], one[:, None], one, one))
+        return Trend(slope, nan, nan, nan, nan, _Mixture(one[:, None], one[:, None], one, one), nan)
     design = _design(tuple(xs.tolist()))
     trends, columns = [], astuple(parts)
     at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
@@ -173,14 +187,15 @@ def trend(x: ArrayLike, parts: ClusterSummary) -> Trend:
         trends.append(_trend(design, ClusterSummary(*(column[some] for column in columns))))
     *estimates, weights, variances, spread, df = (np.concatenate(some) for some in zip(*trends, strict=True))
     slope, p, autocorrelation, values_sd, values_autocorrelation = estimates
-    return Trend(slope, p, autocorrelation, values_sd, values_autocorrelation, _Mixture(weights, variances, spread, df))
+    of_errors = _Mixture(weights, variances, spread, df)
+    return Trend(slope, p, autocorrelation, values_sd, values_autocorrelation, of_errors, parts.skewness)
 
 
 def trend_of_one_series(x: ArrayLike, y: ArrayLike) -> Trend:
     """`trend` of series [series, value] from a single sentence; the results do not generalise to other sentences."""
     ys = as_floats(y)
     nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
-    return trend(x, ClusterSummary(ys, nothing, nothing, known, np.ones(len(ys))))
+    return trend(x, ClusterSummary(ys, nothing, nothing, known, np.ones(len(ys)), nothing))
 
 
 def _weights(x: Floats) -> Floats:
@@ -325,7 +340,9 @@ def cluster_summary(
     influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ weights
     rounding = ROUNDING * np.abs(means).max(axis=-1, keepdims=True) * np.abs(weights).sum()
     influences = np.where(np.abs(influences) > rounding, influences, 0.0)
-    slope_variance, slope_df = influence_variance(influences, seen.any(axis=-1))
+    there = seen.any(axis=-1)
+    slope_variance, slope_df = influence_variance(influences, there)
+    skewness = skewness_of_sum(influences, there)
     n = seen.sum(axis=-1, keepdims=True)
     off = _from_cluster_mean(divide(own_totals, own_sizes) - means[..., None, :], seen, n)
     at = _from_cluster_mean(np.broadcast_to(xs, totals.shape), seen, n)
@@ -334,7 +351,14 @@ def cluster_summary(
     squares = ((off - slopes * at) ** 2).sum(axis=(-1, -2))
     df = np.maximum(n - 2, 0).sum(axis=(-1, -2)) * (clusters - 1) / np.maximum(clusters, 1)
     white = divide(squares, df) * ((own_sizes**2).sum(axis=-2) / own_sizes.sum(axis=-2) ** 2).mean(axis=-1)
-    return ClusterSummary(means, white, slope_variance, slope_df, clusters)
+    return ClusterSummary(means, white, slope_variance, slope_df, clusters, skewness)
+
+
+def sentences_interval(slope: float, parts: ClusterSummary) -> tuple[float, float]:
+    """95% interval of the slope of one series [1] for other sentences at the same values of x."""
+    error, quantile = np.sqrt(parts.slope_variance), t_quantile(float(parts.df[0]))
+    low, high = skewed_interval(slope, error, quantile, parts.skewness)
+    return float(low[0]), float(high[0])
 
 
 def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:

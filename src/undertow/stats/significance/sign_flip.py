@@ -19,7 +19,7 @@ from scipy import special
 
 from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
 from undertow.stats.context import check_interrupted, only_points
-from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, jackknife_variance
+from undertow.stats.intervals.cluster_errors import MIN_CLUSTERS, jackknife_variance, skewed_interval, skewness_of_sum
 
 MAX_EXACT = 13
 """Maximum number of clusters with exact enumeration of all exchanges (2 to this power)."""
@@ -275,10 +275,11 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     """Intervals and p-values of differences, clustered in one way or in two.
 
     One way: the interval is t with one degree of freedom fewer than there are groups (Kott 2001, as in
-    `jackknife_variance`). Two ways: the variance is that of the cells (items with the same clusters in both ways), plus the
-    contributions of rows and columns (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway Clustering"), with
-    Satterthwaite's degrees of freedom; a way with a single cluster contributes nothing. p is that of `flip_p_values`; with two ways it is
-    the larger of both and at least that of the t interval, because flipping whole rows ignores the variance of columns.
+    `jackknife_variance`), and longer on the side of the tail of skewed contributions (`skewed_interval`). Two ways: the variance is
+    that of the cells (items with the same clusters in both ways), plus the contributions of rows and columns (Cameron, Gelbach and
+    Miller 2011, "Robust Inference With Multiway Clustering"), with Satterthwaite's degrees of freedom; a way with a single cluster
+    contributes nothing. p is that of `flip_p_values`; with two ways it is the larger of both and at least that of the t interval,
+    because flipping whole rows ignores the variance of columns.
 
     NaN for a difference with fewer than six groups. The interval has no width if no group changes the difference.
 
@@ -294,15 +295,19 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     differences = as_floats(whole)
     parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
     ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])
+    skews = [
+        skewness_of_sum((_contributions(differences, one, sizes) - differences).T, one.counting.T)
+        for one in (*ways, *filter(None, [cells]))
+    ]
     if cells is None:
-        (variance, n_clusters), (p,) = parts[0], ps
+        (variance, n_clusters), (p,), (skewness,) = parts[0], ps, skews
         df = n_clusters - 1.0
     else:
         of_cells = jackknife_variance(differences, cells.without, cells.counting)
         (_, n_rows), (_, n_columns) = parts
         # A way with one cluster is ignored.
         n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
-        variance, df = _add_ways(parts, of_cells, n_clusters)
+        variance, df, skewness = _add_ways(parts, of_cells, n_clusters, skews)
         beyond = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)  # 0 within the margin
         far = np.divide(beyond, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
         of_interval = np.where((variance > 0) | (beyond == 0), 2 * special.stdtr(np.maximum(df, 1), -far), 0.0)
@@ -310,15 +315,10 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
         p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
     enough = n_clusters >= MIN_CLUSTERS
     error = np.where(enough, np.sqrt(variance), math.nan)
-    half, inner = (special.stdtrit(np.maximum(df, 1), share) * error for share in (0.975, 0.95))
-    return PairedErrors(
-        low=differences - half,
-        high=differences + half,
-        inner_low=differences - inner,
-        inner_high=differences + inner,
-        p=np.where(enough, p, math.nan),
-        n_clusters=n_clusters,
-    )
+    t = (special.stdtrit(np.maximum(df, 1), share) for share in (0.975, 0.95))
+    (low, high), (inner_low, inner_high) = (skewed_interval(differences, error, one, skewness) for one in t)
+    p = np.where(enough, p, math.nan)
+    return PairedErrors(low, high, inner_low, inner_high, p, n_clusters)
 
 
 def flip_p_values(
@@ -335,12 +335,8 @@ def flip_p_values(
     symmetric contributions. A difference within its margin has p = 1. `margins` and `sizes` are those of `paired_errors`; contributions
     below 1e-9 of the sizes are ties and count as 0.
     """
-    differences, without = as_floats(whole), as_floats(left.without)
-    n_groups = left.counting.sum(axis=0)
-    means = divide(np.where(left.counting, without, 0.0).sum(axis=0), n_groups)
-    contributions = differences + (n_groups - 1) * (means - without)  # [group, difference]
-    smallest = CONTRIBUTION_ROUNDING * np.asarray(sizes, dtype=np.float64)
-    contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
+    differences = as_floats(whole)
+    contributions = _contributions(differences, left, sizes)
     margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
     contributions = np.where(left.counting, contributions - np.sign(differences) * margin, 0.0)
     p = np.full(contributions.shape[1], math.nan)
@@ -354,6 +350,15 @@ def flip_p_values(
     return np.where(np.isfinite(p) & within, 1.0, p)
 
 
+def _contributions(differences: Floats, left: JackknifeReplicates, sizes: ArrayLike) -> Floats:
+    """Pseudo-values of the groups, shifted so that their mean is the difference [group, difference]."""
+    without, n_groups = as_floats(left.without), left.counting.sum(axis=0)
+    means = divide(np.where(left.counting, without, 0.0).sum(axis=0), n_groups)
+    contributions = differences + (n_groups - 1) * (means - without)
+    smallest = CONTRIBUTION_ROUNDING * np.asarray(sizes, dtype=np.float64)
+    return np.where(np.abs(contributions) <= smallest, 0.0, contributions)
+
+
 def _flip_sums(contributions: Floats, seed: int) -> Floats:
     """p-values of the sums of contributions [group, difference]: [difference]."""
     observed = np.abs(contributions.sum(axis=0)) - CONTRIBUTION_ROUNDING * np.abs(contributions).sum(axis=0)
@@ -365,14 +370,16 @@ def _flip_sums(contributions: Floats, seed: int) -> Floats:
 
 
 def _add_ways(
-    parts: Sequence[tuple[Floats, Codes]], of_cells: tuple[Floats, Codes], n_clusters: Codes
-) -> tuple[Floats, Floats]:
-    """Variances and their degrees of freedom for items with two clusterings."""
-    base, n_cells = of_cells
+    parts: Sequence[tuple[Floats, Codes]], of_cells: tuple[Floats, Codes], n_clusters: Codes, skews: Sequence[Floats]
+) -> tuple[Floats, Floats, Floats]:
+    """Variances, their degrees of freedom, and skewness (from that of the ways and the cells), for items with two clusterings."""
+    base, _ = of_cells
     added = [np.where(n > 1, np.maximum(variance - base, 0.0), 0.0) for variance, n in parts]
     missing = [np.isnan(variance) & (n > 1) for variance, n in parts]
-    variance = base + sum(added)
-    squares = base**2 / np.maximum(n_cells - 1, 1)
-    squares = squares + sum(part**2 / np.maximum(n - 1, 1) for part, (_, n) in zip(added, parts, strict=True))
+    summands, sizes = [*added, base], [n for _, n in (*parts, of_cells)]
+    variance = np.asarray(sum(summands))
+    squares = np.asarray(sum(one**2 / np.maximum(n - 1, 1) for one, n in zip(summands, sizes, strict=True)))
     df = np.divide(variance**2, squares, out=np.full_like(variance, math.inf), where=squares > 0)
-    return np.where(np.logical_or.reduce([*missing, n_clusters < 2]), math.nan, variance), df
+    skewness = sum(skew * divide(one, variance) ** 1.5 for skew, one in zip(skews, summands, strict=True))
+    unknown = np.logical_or.reduce([*missing, n_clusters < 2])
+    return np.where(unknown, math.nan, variance), df, np.asarray(skewness)
