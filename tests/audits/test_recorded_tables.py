@@ -334,6 +334,9 @@ def test_empty_cells_are_missing_and_counted_and_zeros_are_numbers(cli: Cli, tmp
     assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
     assert frame.loc[4, "missing_reason"] == "the recorded table has no value"
     assert frame.loc[5, "other_words"] == 100
+    PLAIN.assign(ze=0.01).to_csv(tmp_path / "own.csv", index=False)
+    assert cli(*SCORE, "own.csv", "--overwrite").returncode == 0
+    assert "ze words have 0.01" in (tmp_path / "run/manifest.json").read_text()
 
 
 def with_row(row: str, at: int = 2) -> str:

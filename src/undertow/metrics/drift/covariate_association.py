@@ -159,7 +159,7 @@ def measure_association(
 
     `extras` of slopes and gaps: `corrected_low`, `corrected_high` (interval at the corrected level, which excludes 0 exactly if q is
     below .05: Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple Confidence Intervals"), `sentences_low`,
-    `sentences_high`, `sentences_df` (interval for other sentences at these W values: Student's t with these degrees of freedom),
+    `sentences_high`, `sentences_df` (interval for other sentences at these W values: `skewed_interval` with these degrees of freedom),
     `values_low`, `values_high`, `values_p`, `values_q` (for other sentences and other, independent W values), `ols_low`, `ols_high`
     (classical t interval), `intercept` (at W = 0 of its scale), `detectable_slope` (power .8 of the test at alpha .05; if p is .01 or
     more), `autocorrelation` (of neighbouring means, estimated), `values_sd` (of the noise of the W values, estimated), `n_w`,

@@ -52,7 +52,8 @@ def skewness_of_sum(influences: ArrayLike, has_data: ArrayLike) -> Floats:
     second, third = (off**2).sum(axis=-1), (off**3).sum(axis=-1)
     known = (second > 0) & (there.sum(axis=-1) > 2)
     unbiased = np.sqrt(k * (k - 1)) / (k - 2)
-    return np.divide(unbiased * third, second**1.5, out=np.zeros(second.shape), where=known)
+    skewness: Floats = np.divide(unbiased * third, second**1.5, out=np.zeros(second.shape), where=known)
+    return skewness
 
 
 def skewed_interval(
@@ -69,11 +70,10 @@ def skewed_interval(
         quantile: of Student's t.
         skewness: of the estimates (`skewness_of_sum`).
     """
-    values, errors, a = as_floats(value), as_floats(error), as_floats(skewness)
+    values, errors, t, a = (as_floats(one) for one in (value, error, quantile, skewness))
     third = np.maximum(np.abs(a), 1e-6) / 3  # with less skewness, the far end is that of t
-    far = (1 - np.cbrt(1 - 3 * third * quantile - 1.5 * third**2)) / third
-    half = quantile * errors
-    far = np.where(np.abs(a) > 1e-6, np.maximum(far, quantile), quantile) * errors
+    beyond = (1 - np.cbrt(1 - 3 * third * t - 1.5 * third**2)) / third
+    half, far = t * errors, np.where(np.abs(a) > 1e-6, np.maximum(beyond, t), t) * errors
     return values - np.where(a < 0, far, half), values + np.where(a > 0, far, half)
 
 

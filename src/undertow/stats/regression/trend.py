@@ -85,7 +85,7 @@ class Trend:
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Lower and upper limits of the slope at another level.
 
-        The end on the side of the sentences' tail is further out, unless it would include 0 against p.
+        The end on the side of the sentences' tail is further out (`skewed_interval`), unless it would then include 0, which p excludes.
         """
         half, errors = self.half(level), self.errors
         error = np.sqrt((errors.weights * errors.variances).sum(axis=1))
