@@ -347,23 +347,6 @@ def test_the_size_of_effects_is_that_of_the_values_alone() -> None:
     assert effects.var(ddof=1) + 0.7**2 / 8 > np.mean(squares) + 4 * error
 
 
-def test_the_interval_of_the_size_is_the_jackknife_of_its_square() -> None:
-    """On the scale of logarithms, with the degrees of freedom that the sentences' kurtosis leaves."""
-    y = rng(3).normal(0, 1, (7, 4)) + 2 * np.arange(4)
-    squares = np.array([effect_sd(np.delete(y, at, axis=0), np.ones((6, 4))) ** 2 for at in range(7)])
-    error = math.sqrt(6 / 7 * np.sum((squares - squares.mean()) ** 2))
-    kurtosis = stats.kurtosis(squares, bias=False) + 3
-    df = min(2 * 7 / (kurtosis - 4 / 6), 6)
-    found = covariate_effect(y, np.ones_like(y))
-    half = stats.t.ppf(0.975, df) * error / found.value**2
-    assert found.p == 2 / 2**7
-    assert found.value == effect_sd(y, np.ones_like(y))
-    assert np.log([found.low, found.high]) == pytest.approx(math.log(found.value) + half * np.array([-0.5, 0.5]))
-    none = covariate_effect(rng(4).normal(0, 1, (7, 4)), np.ones((7, 4)))
-    assert none.p > 0.05
-    assert none.low == 0 <= none.value < none.high
-
-
 def test_tables_that_cannot_show_an_effect() -> None:
     flat = covariate_effect(np.tile(np.arange(6.0)[:, None], (1, 4)), np.ones((6, 4)))
     assert (flat.value, flat.p) == (0.0, 1.0)
@@ -394,13 +377,28 @@ def test_other_values_are_spoken_of_no_more_often_than_is_said(n_values: int) ->
         assert np.mean((low <= 0) & (high >= 0)) >= 0.93
 
 
-def test_effects_keep_their_level_and_their_interval() -> None:
-    """400 audits of 8 sentences with slopes of their own: no effect is claimed in about 5 of 100, and a planted one is held in 93."""
-    draws, effects = rng(5), 0.5 * np.array([1.0, -1, 1, -1, 1, -1, 1, -1, 1, -1])
-    p, held = [], []
-    for y in simulated("slopes", 10, draws, 400, 8):
-        p.append(covariate_effect(y, np.ones_like(y)).p)
-        found = covariate_effect(y + effects, np.ones_like(y))
-        held.append(found.low <= effects.std(ddof=1) <= found.high)
-    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-    assert np.mean(held) >= 0.93 - 2 * math.sqrt(0.07 * 0.93 / 400)
+@pytest.mark.parametrize(
+    ("n_values", "size", "skewed"),
+    [(3, 0.0, False), (3, 1.5, False), (10, 1.5, False), (10, 3.0, False), (5, 1.0, True)],
+)
+def test_effects_keep_their_level_and_their_interval(n_values: int, size: float, skewed: bool) -> None:
+    """400 audits of 20 sentences with their own slopes, or with skewed noise: the interval misses in 5%, on either side in 4%."""
+    draws, steps = rng(5), np.linspace(-0.5, 0.5, n_values)
+    effects = size * steps / steps.std(ddof=1)
+    y = draws.lognormal(0, 1, (400, 20, n_values)) * 2.2 if skewed else draws.normal(0, 4.7, (400, 20, n_values))
+    y += 0 if skewed else draws.normal(0, 9, (400, 20, 1)) * steps
+    estimates = [covariate_effect(one + effects, np.ones_like(one)) for one in y]
+    error = 2 * math.sqrt(0.05 * 0.95 / 400)
+    low, high, p = (np.array([getattr(one, name) for one in estimates]) for name in ("low", "high", "p"))
+    assert ((low > 0) == (p < 0.05)).all()
+    assert all(one.low <= one.value < one.high for one in estimates)
+    too_low, too_high = np.mean(high < size), np.mean(low > size)
+    assert too_low <= 0.04
+    assert too_low + too_high <= 0.05 + error
+
+
+def test_the_interval_of_a_difference_of_two_values_is_students_t() -> None:
+    y = rng(3).normal(0, 1, (60, 2)) + np.array([0.0, 5])
+    estimate = covariate_effect(y, np.ones_like(y))
+    interval = stats.ttest_1samp(y[:, 1] - y[:, 0], 0).confidence_interval()
+    assert [estimate.low, estimate.high] == pytest.approx(np.array(interval) / math.sqrt(2), rel=0.005)

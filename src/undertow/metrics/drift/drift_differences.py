@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from undertow.metrics.drift.cells import Cells, unit_codes
 from undertow.metrics.drift.covariate_association import (
@@ -31,7 +30,7 @@ from undertow.metrics.drift.covariate_association import (
 )
 from undertow.metrics.metric import make_result
 from undertow.stats.arrays import Estimate, Floats, t_quantile
-from undertow.stats.regression.trend import effect_of_parts, sentences_interval, trend
+from undertow.stats.regression.trend import effect_of_parts, p_beyond, sentences_interval, trend
 from undertow.types import Result
 
 W_EFFECT = "w_effect_of_difference"
@@ -45,8 +44,6 @@ POINTS, LOG_ODDS = "percentage points", "log-odds"
 ALIKE = "All answers to these texts are the same in both, so there is no interval."
 HIDDEN = "The models hide some probability, so the largest possible effect is unknown, and there is no interval."
 NO_NOISE = "The differences lie on the line exactly, so the error of their slope is unknown."
-LOG_DFS: Floats = np.linspace(0.0, math.log(1000.0), 200)
-"""Grid of logarithms of degrees of freedom."""
 
 
 def drift_differences(
@@ -193,31 +190,11 @@ def _effect(series: _Series, margin: Margin, seed: int) -> Result:
         return replace(result, note=few)
     if not cells.sums.any():
         return replace(result, value=0.0, note=ALIKE)
-    outer, inner = (effect_of_parts(*cells.effect_parts(), seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
+    parts = cells.effect_parts()
+    outer, inner = (effect_of_parts(*parts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
     result = replace(result, value=outer.value)
     least = margin(result)
-    p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
+    p = max(outer.p, p_beyond(parts[0], least)) if least > 0 else outer.p
     extras = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
     note = why_not_crossed(cells, 2) or ADJUSTED * cells.adjusted
     return replace(result, low=outer.low, high=outer.high, p=p, extras=extras, note=note)
-
-
-def _beyond(outer: Estimate, inner: Estimate, margin: float) -> float:
-    """Two-sided p of an effect within its margin, from the lower ends of the intervals at both levels.
-
-    The intervals are Student's t for the logarithm; the degrees of freedom are inferred from their two widths.
-    """
-    if not outer.value > margin or not inner.low > 0:
-        return 1.0
-    far, near, distance = (
-        math.log(outer.value / end) if end > 0 else math.inf for end in (outer.low, inner.low, margin)
-    )
-    if not math.isfinite(far):
-        return 1.0  # the effect itself is not significant
-    if near == 0:
-        return 0.0
-    quantiles = [special.stdtrit(np.exp(LOG_DFS), (1 + level) / 2) for level in (LEVEL, INNER_LEVEL)]
-    # The ratio of the quantiles decreases with the degrees of freedom.
-    df = math.exp(float(np.interp(-far / near, -(quantiles[0] / quantiles[1]), LOG_DFS)))
-    t = distance / far * t_quantile(df, LEVEL)
-    return float(2 * special.stdtr(df, -t))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide, t_quantile
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide
 from undertow.stats.context import check_interrupted
 from undertow.stats.intervals.cluster_errors import influence_variance, skewed_interval, skewness_of_sum
 from undertow.stats.significance.sign_flip import exchange_p_values
@@ -40,6 +40,10 @@ N_ERRORS = 64
 """Number of error sizes in an interval."""
 HALVINGS, CHORDS = 5, 6
 """Steps of the search for the end of an interval, on log scales: bisection, then the secant method."""
+HALVINGS_OF_SQUARE = 40
+"""Bisections for an end of the interval of squared effects."""
+ABOVE_NONE = 1.1
+"""Tail probability of the lower end of a significant effect, at least, relative to that of no effect."""
 NO_WEIGHT = 1e-15
 """Weight below which a cell is ignored; products of smaller ones underflow."""
 MAX_CELLS = 4_000_000
@@ -401,8 +405,8 @@ def covariate_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level
 
     Without an effect, the signs of a sentence's deviations from its mean are exchangeable. p flips the signs of whole sentences (all
     patterns of up to 13, else random ones), which allows any dependence within a sentence, such as its own slope. The variance of the
-    effects is the mean product of the deviations of different sentences, which is unbiased by the sentences' noise, with a jackknife
-    interval over sentences, which includes 0 if the test is not significant.
+    effects is the mean product of the deviations of different sentences, which is unbiased by the sentences' noise. The interval holds
+    the effects under which neither a larger nor a smaller estimate is rare (`_SquareNoise`), and 0 if the test is not significant.
 
     Args:
         sums: of the observations in each cell [cluster, value].
@@ -427,11 +431,6 @@ def effect_of_parts(parts: Floats, own: Floats, *, seed: int = 0, level: float =
     n = len(parts)
     if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
         return Estimate(math.nan)
-    variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
-    without *= (n / (n - 1)) ** 2
-    moved = (n - 1) / n * (without.mean() - without)  # influence of each sentence on the variance
-    squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
-    half = t_quantile(float(df), level) * math.sqrt(float(squared_error))
     p, observed = 1.0, float((own.sum(axis=0) ** 2).sum())
 
     def is_extreme(patterns: Floats) -> Bools:
@@ -439,12 +438,85 @@ def effect_of_parts(parts: Floats, own: Floats, *, seed: int = 0, level: float =
 
     if observed > (1e-12 * float(np.abs(own).sum())) ** 2:
         p = float(exchange_p_values(n, seed, is_extreme))
-    if p < 1 - level and variance > 0:
-        # The interval is on the log scale, because sentences may be skewed.
-        low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
-    else:
-        low, high = 0.0, max(variance + half, 0.0)
-    return Estimate(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p=p)
+    unit = _unit(parts)
+    square = _square(parts / unit)
+    ends = _SquareNoise.from_parts(parts / unit).interval(square, p, 1 - level)
+    value, low, high = (unit * math.sqrt(max(one, 0.0) / (parts.shape[1] - 1)) for one in (square, *ends))
+    return Estimate(value, low, high, p=p)
+
+
+def p_beyond(parts: Floats, margin: float) -> float:
+    """Two-sided p that the value of `effect_of_parts` is at most `margin`; 1 if the estimate is."""
+    if not sd_of_parts(parts) > margin:
+        return 1.0
+    unit = _unit(parts)
+    noise, limit = _SquareNoise.from_parts(parts / unit), (parts.shape[1] - 1) * (margin / unit) ** 2
+    return min(2 * noise.beyond(_square(parts / unit), limit), 1.0)
+
+
+def _unit(parts: Floats) -> float:
+    """A power of 2, so that no square of `parts` in this unit overflows, or underflows to 0."""
+    return math.ldexp(1.0, math.frexp(float(np.abs(parts).max()))[1] - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _SquareNoise:
+    """Error of the estimated sum of squared effects of the values.
+
+    For effects mu with a sampling covariance C, the estimate has a mean of mu'mu, a variance of 4 mu'C mu + 2 tr(C^2) (1 + 1 / (k - 1)),
+    the last part for the noise that is subtracted, and a skewness; it is a shifted gamma with these three. The tail probability of its
+    normal deviate is that of Student's t, because C is estimated.
+    """
+
+    along: float  # variance of the noise along the estimated effects, at least tr(C^2) / tr(C)
+    total: float  # variance of the noise: tr(C)
+    squares: float  # tr(C^2)
+    df: float  # of `along`
+    n: int  # clusters
+
+    @classmethod
+    def from_parts(cls, parts: Floats) -> _SquareNoise:
+        n, n_values = parts.shape
+        means, off = parts.sum(axis=0), parts - parts.mean(axis=0)
+        along, df = influence_variance(off @ means / (math.sqrt(means @ means) or 1.0), np.ones(n, dtype=np.bool_))
+        products = off @ off.T if n < n_values else off.T @ off
+        total = n / (n - 1) * float(np.trace(products))
+        plain = (n / (n - 1)) ** 2 * float((products**2).sum())
+        # The plain trace has the error of C in it.
+        squares = (n - 1) ** 2 / ((n - 2) * (n + 1)) * (plain - total**2 / (n - 1))
+        squares = min(max(squares, total**2 / (n_values - 1)), total**2)
+        return cls(max(float(along), squares / total if total > 0 else 0.0), total, squares, float(df), n)
+
+    def beyond(self, square: float, truth: float) -> float:
+        """Probability of an estimate of at least `square` if the sum of squared effects is `truth`."""
+        if not self.along > 0:
+            return float(truth >= square)
+        f, shared = self.n - 1, self.squares
+        variance = 4 * truth * self.along + 2 * shared * (1 + 1 / f)
+        third = 24 * truth * self.along**2 + 8 * shared**2 / self.total * (1 - 1 / f**2)
+        shape = 4 * (variance / third) ** 2 * variance
+        at = max(shape + math.sqrt(shape / variance) * (square - truth), 0.0)
+        below, above = float(special.gammainc(shape, at)), float(special.gammaincc(shape, at))
+        deviate = float(special.ndtri(below)) if below < above else -float(special.ndtri(above))
+        return float(special.stdtr(self.df, -deviate))
+
+    def truth(self, square: float, probability: float) -> float:
+        """Smallest sum of squared effects for which an estimate of at least `square` has a probability."""
+        low, high = 0.0, max(square, 0.0) + self.total
+        while self.beyond(square, high) < probability:
+            low, high = high, 2 * high
+        for _ in range(HALVINGS_OF_SQUARE):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.beyond(square, middle) >= probability else (middle, high)
+        return high
+
+    def interval(self, square: float, p: float, level: float) -> tuple[float, float]:
+        """Ends for the sum of squared effects, outside with probability `level`; the lower is above 0 if p is below `level`."""
+        high = self.truth(max(square, 0.0), 1 - level / 2)  # not below that of an estimate of 0
+        if p >= level or square <= 0:
+            return 0.0, high
+        tail = max(level / 2, ABOVE_NONE * self.beyond(square, 0.0))
+        return min(self.truth(square, tail), square), high
 
 
 def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
@@ -454,7 +526,7 @@ def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
 
 def sd_of_parts(parts: Floats) -> float:
     """The value of `effect_of_parts` without interval and test; NaN below two sentences or two values."""
-    return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
+    return math.sqrt(max(_square(parts), 0.0) / (parts.shape[1] - 1)) if min(parts.shape) > 1 else math.nan
 
 
 def effect_parts(sums: ArrayLike, counts: ArrayLike) -> Floats:
@@ -471,8 +543,7 @@ def effect_parts(sums: ArrayLike, counts: ArrayLike) -> Floats:
     return np.asarray(sizes * np.where(varies, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
 
 
-def _variance(parts: Floats) -> float:
-    """Variance of the effects: mean product of the deviations of different sentences [cluster, value]."""
-    n, n_values = parts.shape
-    effects = parts.sum(axis=0)
-    return float(n / (n - 1) * (effects @ effects - (parts**2).sum()) / (n_values - 1))
+def _square(parts: Floats) -> float:
+    """Sum of the squared effects: products of the deviations of different sentences [cluster, value]."""
+    n, effects = len(parts), parts.sum(axis=0)
+    return float(n / (n - 1) * (effects @ effects - (parts**2).sum()))
