@@ -29,7 +29,6 @@ from undertow.metrics.drift.covariate_association import (
     why_not_crossed,
 )
 from undertow.metrics.metric import make_result
-from undertow.stats.arrays import Estimate, Floats, t_quantile
 from undertow.stats.regression.trend import effect_of_parts, p_beyond, sentences_interval, trend
 from undertow.types import Result
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Estimate, Floats, as_floats, divide, t_quantile
 from undertow.stats.context import check_interrupted
 from undertow.stats.intervals.cluster_errors import influence_variance, skewed_interval, skewness_of_sum
 from undertow.stats.significance.sign_flip import exchange_p_values
