@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import islice
 
@@ -82,9 +83,19 @@ def _read_plain(reader: ChoiceReader, text: str) -> Reading:
     is_other = not hits and (
         (n_words <= MAX_WORDS_TINY and not known.starts("word.any", text)) or known.has("word.other", text)
     )
+    is_other = is_other and not _is_foreign(reader, text)
     if reader.is_unclear(text) or (is_other and known.has("unclear.interjection", text)):
         return Reading(UNCLEAR)
     return Reading(OTHER) if is_other else Reading(UNCLEAR) if word is None else Reading(ANSWER, word)
+
+
+def _is_foreign(reader: ChoiceReader, text: str) -> bool:
+    """Whether a text has letters, but none of a script in which a word is listed."""
+    own, theirs = (
+        {unicodedata.name(letter, "").split(" ")[0] for letter in letters if letter.isalpha()}
+        for letters in (text, "".join(reader.question.answers))
+    )
+    return bool(own) and not own & theirs
 
 
 def _gives_up(reader: ChoiceReader, text: str) -> Reading | None:
