@@ -55,7 +55,7 @@ MARKDOWN = re.compile(
 MARKS = " \t\n*_`>#"
 """Marks around a whole reply."""
 TAG = re.compile(r"<(/?)([a-z][\w:-]*)(?:\s++[\w:-]++\s*+=[^<>]*+|\s*+/?)>", re.IGNORECASE)
-CODE_OR_BOX = re.compile(r"(```)\w+(?=\n)|\$*\\boxed\{(?:\\\w+\{)?([^{}]*)\}+\$*")
+CODE_OR_BOX = re.compile(r"(```)\w+(?=\n)|\$?\$?\\boxed\{(?:\\\w+\{)?([^{}]*)\}+\$?\$?")
 FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
 """The end of a sentence or line."""
 
