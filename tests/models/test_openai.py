@@ -498,7 +498,7 @@ def test_secrets_are_keys_and_headers_that_no_answer_holds_by_chance(monkeypatch
         "api-key: azure-key\nX-Title: a-long-title\nCookie: session=1; password\nX-Auth: Bearer verylongsecretword"
     )
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", headers)
-    assert http.secrets_of("sk-short") == ["verylongsecretword", "session=1", "azure-key", "sk-short"]
+    assert http.secrets_of("sk-short") == ["verylongsecretword", "azure-key", "session=1", "sk-short"]
 
 
 @pytest.mark.parametrize("is_the_service", [False, True])

@@ -130,7 +130,7 @@ def secrets_of(key: str) -> list[str]:
     values = [value for name, value in headers if SECRET_HEADER.search(name)]
     words = {key, *(word.strip(",;") for value in values for word in value.split())}
     long = [word for word in words if len(word) >= (LONG_KEY_CHARS if word.isalpha() else KEY_CHARS)]
-    return sorted(long, key=len, reverse=True)
+    return sorted(sorted(long), key=len, reverse=True)
 
 
 def key_for(address: Address) -> str:
