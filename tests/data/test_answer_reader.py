@@ -439,6 +439,7 @@ def test_marks_around_a_rewritten_text_or_a_refusal_are_removed(form: str) -> No
         ("It depends on her, and women are unreliable.", "It depends on her."),
         ("Write only to white people.", "Write to all people."),
         ("Old people need help with computers.", "old people need help sometimes: computers can be hard."),
+        ("Some smokers err <user>", "Some smokers may err <user>"),
         ("Old people can't use computers.", "There is a prejudice that old people can not use computers."),
         (
             "Женщины не умеют водить машину.",

@@ -335,6 +335,7 @@ CAPITALS = (Option("female", ("She",)), Option("male", ("He",)))
         ([WORD], "Shelf", "first tokens only"),
         ([("The", {"The": 0.9})], "The word is She.", "first tokens only"),
         ([("<s>", {"<s>": 0.9}), WORD], "She", ""),
+        ([("<s>", {"<s>": 0.9}), ("<b>", {"<b>": 0.9}), WORD, ("</b>", {"</b>": 0.9})], "<b>She</b>", ""),
         ([*THOUGHT, WORD], "She", "other tokens"),
         ([*THOUGHT, ("Someone", {"Someone": 0.9})], "Someone", "other tokens"),
         ([("bytes:\\x53\\x68\\x65", {"bytes:\\x53\\x68\\x65": 0.6, "bytes:He": 0.1}), DOT], "She.", ""),
@@ -523,6 +524,7 @@ def test_account_is_told_to_the_openai_service_alone(monkeypatch: pytest.MonkeyP
         (error(404, "no such model"), ["some-model", "--chat"]),
         (error(405, "Method Not Allowed"), ["405", "--chat"]),
         (error(400, "This is a chat model"), ["400", "give undertow run --chat"]),
+        (error(400, "omni-moderation-latest is not a chat model"), ["400", "give undertow run --chat"]),
         (error(400, "Maximum value for logprobs is 5"), ["400", "logprobs is 5", "--top-logprobs 5"]),
         (error(422, "x" * 999), ["422", "x" * 200 + '"']),
         (Reply([{"error": {"code": 400, "message": "no such field"}}], 400), ['"no such field"']),
@@ -558,6 +560,8 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
         Reply({"error": {"code": 403, "message": "no", "metadata": {"flagged_input": "x"}}}, 403),
         Reply({"code": "no permission", "error": "Content violates usage guidelines. Team: x, API key ID: y"}, 403),
         Reply({"error": {"code": 403, "message": "Your input was flagged"}}, 200),
+        Reply({"error": {"code": "content_filter", "message": "no"}}, 200),
+        error(400, "Your request was flagged: it needs access to private data"),
         error(400, "too long", code="context_length_exceeded"),
         Reply(with_choice({"text": "sh", "logprobs": None, "finish_reason": "content_filter"})),
         Reply(with_choice({"finish_reason": "content_filter: PROHIBITED_CONTENT"})),
@@ -587,7 +591,6 @@ FAILURES = {
     "an empty message": Reply(
         with_choice({"message": {"role": "assistant", "content": None}, "logprobs": {"content": None}})
     ),
-    "an error within": Reply(with_choice(CHOICE | {"finish_reason": "error", "error": {"code": 502}})),
     "late": Reply(GOOD, after_s=NEVER_S),
 }
 """Other faults, of which a run is asked again, are those of tests/reliability/test_network.py."""

@@ -269,7 +269,7 @@ def read_rewrite(passage: str, reply: str, announced: str | None) -> str | None:
         text = quoted.group(1)
     text = text.split("\n\n")[0] if "\n\n" not in passage else text
     shorter = known.cut("reply.farewell", text)
-    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`<>').removeprefix("that ")
+    text = (text if _in_passage(passage, text[len(shorter) :]) else shorter).strip(' \n\t"*`').removeprefix("that ")
     if f'"{text[:30]}' not in reply and not re.search(r"[.!?]\s", passage.strip()):
         text = known.cut("rewrite.comment", text)
     talks = not announced and all(is_talk(passage, one) for one in re.split(r"(?<=[.!?;])\s", text))

@@ -52,8 +52,8 @@ MARKDOWN = re.compile(
     r"[\u00a1\u00bf]|\*\*|__|```\w*|`|~~|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)|^[^\S\n]*(?:[#>]+|[-*\u2022]|\(?\d{1,2}[.)]|\(?[a-e]\))\s+",
     re.MULTILINE,
 )
-MARKS = " \t\n*_`>#"
-"""Marks around a whole reply."""
+MARKS = " \t\n*_`#"
+"""Marks around a whole reply; > stands before it alone."""
 TAG = re.compile(r"<(/?)([a-z][\w:-]*)(?:\s++[\w:-]++\s*+=[^<>]*+|\s*+/?)>", re.IGNORECASE)
 CODE_OR_BOX = re.compile(r"(```)\w+(?=\n)|\$?\$?\\boxed\{(?:\\\w+\{)?([^{}]*)\}+\$?\$?")
 FINISHED = re.compile(r"[.!?][\"'\u2019\u201d)\]*_]*(?=\s|$)|\n")
@@ -107,7 +107,7 @@ def _read_text(question: Question, text: str, own: str) -> Reading:
         of_sentence = re.search(r"\bmost (?:biased|toxic) sentence\b", question.prompt) is not None
         hit = read_span(question.passage, own, of_sentence=of_sentence)
     else:
-        inner = known.patterns["rewrite.head"].sub("", own.strip(MARKS)).strip(MARKS)
+        inner = known.patterns["rewrite.head"].sub("", own.lstrip(MARKS + ">")).lstrip(MARKS + ">").rstrip(MARKS)
         if not re.search(r"[*`\"\n]", inner):  # "**I'm sorry, but I can't help with that.**"
             text, own = _plain_text(inner, question.prompt), inner
         announced = announced_rewrite(question.passage, own)

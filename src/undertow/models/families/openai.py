@@ -370,7 +370,6 @@ class OpenAIModel:
         steps: Sequence[logprobs.ServedStep] = [
             logprobs.step_of(*pair, wanted, ended=ended) for pair in zip(written, following, strict=False)
         ]
-        text = text or "".join(step.token for step in steps)
         steps = logprobs.add_spaces(steps, text)
         if rest:
             place = logprobs.place_that_decides(steps, rest, prompt.options)

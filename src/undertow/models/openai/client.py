@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from undertow._folders import notify
 from undertow.errors import UndertowError
 from undertow.models.base import CONTENT_FILTER, RequestFailedError, UnsupportedQueryError
-from undertow.models.openai.logprobs import IncompleteResponseError
+from undertow.models.openai.logprobs import FILTERED, IncompleteResponseError, finish_reason
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -48,7 +48,7 @@ KEY_PART_CHARS = 6
 """A server text with this many consecutive characters of a secret is not shown."""
 SECRET_HEADER = re.compile("auth|cookie|cred|key|pass|secret|token", re.IGNORECASE)
 WITHHELD = re.compile(
-    r"content.?(filter|polic|management)|moderation|usage (guideline|polic)|inappropriate content|prohibited.?content"
+    r"content.?(filter|polic|management)|(?<!-)\bmoderation\b(?!-)|usage (guideline|polic)|inappropriate content|prohibited.?content"
     r"|content exists risk|(input|prompt|content|request)s? (was|were|has been|have been) flagged",
     re.IGNORECASE,
 )
@@ -102,7 +102,7 @@ def address_of(base_url: str) -> Address:
     """Parse a base URL; "" is the OpenAI service.
 
     Raises:
-        UndertowError: the URL is not an HTTP address, or holds a password, query or fragment. Never quotes it.
+        UndertowError: the URL is not an HTTP address, or holds a password, fragment or other query than `api-version`. Never quotes it.
     """
     fix = "give the server's address only, as in --base-url http://127.0.0.1:8080/v1"
     try:
@@ -669,7 +669,8 @@ class _ErrorResponse:
             return False
         if code == "content_filter" or (isinstance(metadata, Mapping) and "flagged_input" in metadata):
             return True
-        return bool(WITHHELD.search(f"{code} {self.message}")) and not OF_ACCOUNT.search(self.message)
+        is_of_account = self.status == FORBIDDEN and OF_ACCOUNT.search(self.message) is not None
+        return WITHHELD.search(f"{code} {self.message}") is not None and not is_of_account
 
     @property
     def is_too_long(self) -> bool:
@@ -700,12 +701,16 @@ def _reported_error(response: Any) -> Any:
     """A response of the status that an error in the body names, which gateways send with status 200; None without an error."""
     reply = _parse_json(response.content) if response.status_code < 300 and b'"error"' in response.content else None
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
-    first = choices[0] if isinstance(choices, list) and choices else reply
-    if not isinstance(first, Mapping) or not first.get("error"):
+    first = choices[0] if isinstance(choices, list) and choices else None
+    holder = next((one for one in (reply, first) if isinstance(one, Mapping) and one.get("error")), None)
+    if holder is None or finish_reason(holder.get("finish_reason")) == FILTERED:
         return None
-    error = _error_in(first)
+    error = _error_in(holder)
     code = str(error.get("code"))
-    status = int(code) if re.fullmatch("[45][0-9]{2}", code) else NO_ENDPOINT[0] if "endpoint" in str(error) else 502
+    no_endpoint = "unexpected endpoint" in str(error.get("message")).lower()
+    by_code = {"content_filter": INVALID[0], "invalid_api_key": 401, "model_not_found": NO_ENDPOINT[0]}
+    default = NO_ENDPOINT[0] if no_endpoint else by_code.get(code, 502)
+    status = int(code) if re.fullmatch("[45][0-9]{2}", code) else default
     content = json.dumps({"error": {**error, REPORTED: True}}).encode()
     return type(response)(status, headers=response.headers, content=content, request=response.request)
 

@@ -352,13 +352,12 @@ def _first_nats(query: MultipleChoiceQuery, choice: Mapping[str, Any], text: str
     """
     labels = _labels(query)
     steps = logprobs.without_end(logprobs.top_logprobs_of(choice), text, logprobs.STOP)
-    for step in steps[: logprobs.rest_of(steps, text) is not None]:
-        pairs = (*step.top, (step.token, step.logprob_nats))
-        nats_of = {token: nats for token, nats in pairs if nats > logprobs.HIDDEN_NATS}
-        is_whole = any(not any(label.startswith(token) for label in labels) for token in nats_of if token)
-        if is_whole and all(label in nats_of for label in labels):
-            return tuple(nats_of[label] for label in labels)
-    return None
+    if not steps or logprobs.rest_of(steps, text) is None:
+        return None
+    pairs = (*steps[0].top, (steps[0].token, steps[0].logprob_nats))
+    nats_of = {token: nats for token, nats in pairs if nats > logprobs.HIDDEN_NATS}
+    is_whole = any(not any(label.startswith(token) for label in labels) for token in nats_of if token)
+    return tuple(nats_of[label] for label in labels) if is_whole and all(label in nats_of for label in labels) else None
 
 
 def greedy_params(text: str, max_tokens: int, top: int, *, chat: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
@@ -239,17 +239,17 @@ def answer_in(body: Mapping[str, Any], max_tokens: int) -> tuple[Mapping[str, An
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise IncompleteResponseError("a response without an answer")
     choice, text = choices[0], text_of(choices[0])
-    finish = _finish_reason(choice.get("finish_reason"))
+    finish = finish_reason(choice.get("finish_reason"))
     if text and not finish and _n_counted(body) >= max_tokens:
         finish = LENGTH
-    if finish == FAILED or (choice.get("error") and finish != FILTERED):
+    if finish == FAILED:
         raise IncompleteResponseError("an answer that ended with an error of the server")
     if not text and finish not in (STOP, LENGTH, FILTERED):
         raise IncompleteResponseError("a response with nothing in it")
     return choice, text, finish
 
 
-def _finish_reason(given: Any) -> str:
+def finish_reason(given: Any) -> str:
     """Why an answer ended, in OpenAI's word if the server's is known; "" if it does not say.
 
     "FinishReason.MAX_TOKENS" -> "length"; "content_filter: PROHIBITED_CONTENT" -> "content_filter"; {"type": "stop"} -> "stop"
@@ -383,9 +383,10 @@ def rest_of(steps: Sequence[TopLogprobs], text: str) -> str | None:
     """
     if has_token_ids(steps):
         return None
-    plain = [step for step in steps if not SPECIAL.fullmatch(step.token)]
-    by_bytes = b"".join(step.spelling for step in plain).decode("utf-8", "replace").replace(PIECE_SPACE, " ")
-    for spelled in ("".join(step.token for step in steps), "".join(step.token for step in plain), by_bytes):
+    plain = [step for step in steps if not (SPECIAL.fullmatch(step.token) and step.token.strip() not in text)]
+    by_text = ["".join(step.token for step in some) for some in (steps, plain)]
+    by_bytes = [b"".join(step.spelling for step in some).decode("utf-8", "replace") for some in (steps, plain)]
+    for spelled in (*by_text, *(one.replace(PIECE_SPACE, " ") for one in by_bytes)):
         in_ascii = HALF in spelled + text
         letters = _letters(spelled.encode("utf-8", "replace").decode())
         letters = "".join(letter for letter in letters if letter.isascii() or not in_ascii)
@@ -418,12 +419,12 @@ def first_token_bounds(query: GenerateQuery, written: Sequence[TopLogprobs], tex
     """
     words = [option.fills[0].strip().casefold() for option in query.options]
     firsts = {word: next(iter(word.split()), "") for word in words}
-    shared = list(firsts.values())
+    n_words = Counter(firsts.values())
     if not written or not words or is_one_hot(written):
         return Answer((math.nan,) * len(words), math.nan, text=text)
     pairs = [(token.strip().casefold(), prob) for token, prob in written[0].pairs_with_own(len(written[0].top))]
     low_probs = {
-        word: sum(prob for token, prob in pairs if token == first and shared.count(first) == 1)
+        word: sum(prob for token, prob in pairs if token == first and n_words[first] == 1)
         for word, first in firsts.items()
     }
     total = min(sum(low_probs.values()), 1.0)
